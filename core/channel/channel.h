@@ -18,7 +18,8 @@ struct nsbx_channel;
 struct nsbx_channel_events {
     void (*on_message)(void *ud, json_t *message); /* borrowed; incref to keep */
     /* Raw bytes, borrowed, n ≥ 1. `offset`: position of the first byte where the operation counts (retained output), else -1.
-     * Give the bytes back with nsbx_channel_consumed when they are dealt with: an unconsumed window (NSBX_CHANNEL_WINDOW) stops the peer. */
+     * Give the bytes back with nsbx_channel_consumed when they are dealt with: an unconsumed window (NSBX_CHANNEL_WINDOW) stops the peer.
+     * The large member of a control reply comes before its message: whether it was asked for is known only then. */
     void (*on_data)(void *ud, enum nsbx_sub sub, const uint8_t *bytes, size_t n, int64_t offset);
     /* The peer has finished its direction cleanly; nothing more comes. Once. On the host of a published connection this is the
      * FIN after a complete reply or terminator: only now is the reply valid. */
@@ -39,6 +40,10 @@ int nsbx_channel_send(struct nsbx_channel *ch, json_t *message, struct nsbx_err 
 /* Copies. May be called with more than room: room is advice, the hard bound is NSBX_STREAM_QUEUE (-NSBX_E_LIMIT). Any size; cut as the carrier needs. */
 int nsbx_channel_data(struct nsbx_channel *ch, enum nsbx_sub sub, const uint8_t *bytes, size_t n, int64_t offset, struct nsbx_err *err)
     __attribute__((warn_unused_result));
+/* Guest, control rows with a `reply_large`: sends a reply whose large member is the base64 of the `n` bytes that follow by
+ * nsbx_channel_data on NSBX_SUB_MAIN, exactly n before nsbx_channel_end (fewer: the conversation can only be closed, which the host
+ * sees as a loss). Takes `message` over, which is without that member. For large files: nothing is held whole. */
+int nsbx_channel_send_large(struct nsbx_channel *ch, json_t *message, uint64_t n, struct nsbx_err *err) __attribute__((warn_unused_result));
 /* Our direction is finished: guest: the terminator where the shape has one, then FIN; host: the end of its data (stdin). */
 int nsbx_channel_end(struct nsbx_channel *ch, struct nsbx_err *err) __attribute__((warn_unused_result));
 size_t nsbx_channel_room(const struct nsbx_channel *ch); /* bytes that may be sent now without growing the queue past its high water */

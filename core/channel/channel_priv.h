@@ -11,6 +11,7 @@ struct nsbx_channel_vtable {
     size_t (*room)(const struct nsbx_channel *ch);
     void (*consumed)(struct nsbx_channel *ch, size_t n);
     void (*close)(struct nsbx_channel *ch);
+    int (*send_large)(struct nsbx_channel *ch, json_t *message, uint64_t n, struct nsbx_err *err);
     int (*refuse)(struct nsbx_channel *ch, json_t *message, struct nsbx_err *err);
 };
 struct nsbx_channel {

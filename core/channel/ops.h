@@ -53,6 +53,9 @@ struct nsbx_op_row {
     const char *large;            /* body member that may be large and travels as data from the host (NULL: none): its string value
                                      arrives at the guest as data on NSBX_SUB_MAIN, and the body shows "" in its place */
     bool large_is_encoded;        /* decode it as base64 when body.encoding is "base64" */
+    const char *to_guest_if;      /* body member that must be true for data to the guest to follow (NULL: it always may). Without it, or
+                                     when the large member is there, the guest sees on_end after the envelope */
+    const char *reply_large;      /* member of a control reply that travels as data to the host in the same way (NULL: none) */
     bool without_token;           /* healthz */
     bool when_fenced;             /* also served by a retiring guest */
 };

@@ -18,13 +18,14 @@ struct nsbx_single_request {
     const uint8_t *large;   /* bytes of the row's large member; NULL = the body has none. Borrowed until on_end, on_fail or close */
     size_t large_len;
     bool large_base64;      /* encode them (the body must say encoding:"base64"); else they are sent as (sanitised) text */
-    bool data_base64;       /* the request says encoding:"base64": decode deltas as base64 */
+    bool data_base64;       /* the request says encoding:"base64": decode deltas, and a reply's large member, as base64 */
     size_t max_frame;       /* refuse (LIMIT, before dialling) an envelope larger than this; 0 = NSBX_MAX_FRAME */
     int64_t dial_budget_ms; /* attempts of NSBX_DIAL_ATTEMPT_MS, NSBX_DIAL_PAUSE_MS apart; <0 = one attempt only */
+    bool (*permanent)(void *dial_ud, const struct nsbx_err *err); /* this failed attempt will not mend: stop dialling. NULL = none is */
     int64_t idle_ms;        /* fail (TIMEOUT) after so long without a byte while reading; <0 = never. Not counted while the reader is the slow one */
 };
-/* Dials, sends, reads. The dial may be given up when `permanent(ud, err)` (may be NULL) says that a failure will not mend.
- * Everything is copied but `large`. NULL only with err set; otherwise failures come by on_fail. */
+/* Dials, sends, reads. Everything is copied but `large`. NULL only with err set (no memory, LIMIT: the envelope is too large, INVALID:
+ * no such op), and then nothing was dialled; every other failure comes by on_fail. */
 struct nsbx_channel *nsbx_single_open(struct nsbx_loop *loop, nsbx_dial_fn *dial, void *dial_ud, const struct nsbx_single_request *request,
                                       const struct nsbx_channel_events *events, void *ud, struct nsbx_err *err);
 /* Exact length of the envelope that `request` makes, without encoding it: for deciding about parts. */

@@ -25,6 +25,9 @@ struct nsbx_jscan_config {
     /* Dotted paths of object keys from the top, NULL-terminated; static for the scanner's life. At most 8 of each. */
     const char *const *watch;
     const char *const *large;
+    /* Check the rest but keep nothing of it: max_rest is no bound then and the rest is "" at the end. For what an
+     * unauthenticated peer sends, where a constant is all the memory it may cost. */
+    bool drop_rest;
     /* A watched member's string value is complete (NUL-terminated too; borrowed; may hold NULs: use n).
      * A non-string or overlong value: value NULL. Non-zero stops the scan with that return. */
     int (*on_watch)(void *ud, size_t index, const char *value, size_t n);
