@@ -25,7 +25,8 @@ void nsbx_buf_free(struct nsbx_buf *b)
 static int make_room(struct nsbx_buf *b, size_t n, struct nsbx_err *err)
 {
     if (n > b->max - b->len)
-        return nsbx_err_set(err, NSBX_E_LIMIT, "a buffer of at most %zu bytes is full (%zu held, %zu more)", b->max, b->len, n);
+        return nsbx_err_set(err, NSBX_E_LIMIT, "a buffer of at most %zu bytes is full (%zu held, %zu more)", b->max,
+                            b->len, n);
     if (b->head + b->len + n <= b->cap)
         return 0;
     if (b->len + n <= b->cap && b->head >= b->cap / 2) {

@@ -29,8 +29,10 @@ int nsbx_buf_printf(struct nsbx_buf *b, struct nsbx_err *err, const char *fmt, .
     __attribute__((format(printf, 3, 4), warn_unused_result));
 /* Room for n more bytes after the held ones; write there, then nsbx_buf_commit. NULL as for append. Valid until the next call. */
 uint8_t *nsbx_buf_reserve(struct nsbx_buf *b, size_t n, struct nsbx_err *err) __attribute__((warn_unused_result));
-void nsbx_buf_commit(struct nsbx_buf *b, size_t n);  /* n ≤ what was reserved */
-void nsbx_buf_consume(struct nsbx_buf *b, size_t n); /* n ≤ len; drops from the front; frees the memory when it runs empty and is large */
+void nsbx_buf_commit(struct nsbx_buf *b, size_t n); /* n ≤ what was reserved */
+void nsbx_buf_consume(
+    struct nsbx_buf *b,
+    size_t n); /* n ≤ len; drops from the front; frees the memory when it runs empty and is large */
 /* Hands the bytes over (free with nsbx_free; *len set); the buffer is empty after. NULL when empty. */
 uint8_t *nsbx_buf_take(struct nsbx_buf *b, size_t *len) __attribute__((warn_unused_result));
 

@@ -95,10 +95,9 @@ int nsbx_err_copy(struct nsbx_err *to, const struct nsbx_err *from)
     return -from->code;
 }
 
-static const char *const code_names[NSBX_CODE_COUNT] = {
-    [NSBX_OK] = "ok",
+static const char *const code_names[NSBX_CODE_COUNT] = {[NSBX_OK] = "ok",
 #define NAME(name, text) [NSBX_E_##name] = text,
-    NSBX_CODES(NAME)
+                                                        NSBX_CODES(NAME)
 #undef NAME
 };
 

@@ -61,10 +61,10 @@ int nsbx_err_wrap(struct nsbx_err *err, const char *fmt, ...) __attribute__((for
 /* Copies `from` into `to` (either may be NULL) and returns -from->code. */
 int nsbx_err_copy(struct nsbx_err *to, const struct nsbx_err *from);
 
-const char *nsbx_code_name(int code);      /* static text such as "not_found"; "unknown" outside the list */
-int nsbx_code_of_name(const char *name);   /* 0 when it is none of ours */
-int nsbx_code_of_errno(int sys);           /* ENOENT → NOT_FOUND, EACCES/EPERM → FORBIDDEN, … else IO */
-const char *nsbx_errno_name(int sys);      /* static text such as "ENOENT"; NULL when unknown */
-int nsbx_errno_of_name(const char *name);  /* the reverse; 0 when unknown */
+const char *nsbx_code_name(int code);     /* static text such as "not_found"; "unknown" outside the list */
+int nsbx_code_of_name(const char *name);  /* 0 when it is none of ours */
+int nsbx_code_of_errno(int sys);          /* ENOENT → NOT_FOUND, EACCES/EPERM → FORBIDDEN, … else IO */
+const char *nsbx_errno_name(int sys);     /* static text such as "ENOENT"; NULL when unknown */
+int nsbx_errno_of_name(const char *name); /* the reverse; 0 when unknown */
 
 #endif

@@ -9,7 +9,7 @@ struct nsbx_list {
     struct nsbx_list *next, *prev;
 };
 
-#define nsbx_container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define nsbx_container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 static inline void nsbx_list_init(struct nsbx_list *l)
 {
@@ -36,7 +36,8 @@ static inline struct nsbx_list *nsbx_list_first(const struct nsbx_list *head) /*
 {
     return nsbx_list_empty(head) ? NULL : head->next;
 }
-static inline struct nsbx_list *nsbx_list_shift(struct nsbx_list *head) /* unlinks and returns the first; NULL when empty */
+static inline struct nsbx_list *nsbx_list_shift(
+    struct nsbx_list *head) /* unlinks and returns the first; NULL when empty */
 {
     struct nsbx_list *node = nsbx_list_first(head);
     if (node)
@@ -45,6 +46,7 @@ static inline struct nsbx_list *nsbx_list_shift(struct nsbx_list *head) /* unlin
 }
 /* `it` may be removed in the body; no other node may. */
 #define nsbx_list_each(it, head)                                                                                   \
-    for (struct nsbx_list *it = (head)->next, *it##_next = it->next; it != (head); it = it##_next, it##_next = it->next)
+    for (struct nsbx_list *it = (head)->next, *it##_next = it->next; it != (head);                                 \
+         it = it##_next, it##_next = it->next)
 
 #endif

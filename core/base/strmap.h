@@ -14,7 +14,8 @@ struct nsbx_strmap {
 void nsbx_strmap_init(struct nsbx_strmap *m); /* no allocation */
 void nsbx_strmap_free(struct nsbx_strmap *m); /* frees keys, not values */
 /* Replaces the value of an existing key. -NSBX_E_LIMIT without memory. */
-int nsbx_strmap_set(struct nsbx_strmap *m, const char *key, void *value, struct nsbx_err *err) __attribute__((warn_unused_result));
+int nsbx_strmap_set(struct nsbx_strmap *m, const char *key, void *value, struct nsbx_err *err)
+    __attribute__((warn_unused_result));
 void *nsbx_strmap_get(const struct nsbx_strmap *m, const char *key); /* NULL when absent */
 void *nsbx_strmap_remove(struct nsbx_strmap *m, const char *key);    /* the value that was there, or NULL */
 size_t nsbx_strmap_count(const struct nsbx_strmap *m);

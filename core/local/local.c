@@ -181,6 +181,13 @@ static void teardown(struct nsbx_local *l)
     nsbx_timer_start(l->timer, l->create ? TEARDOWN_LIMIT_MS : TEARDOWN_GRACE_MS);
 }
 
+static void fail_create(struct nsbx_local *l, const struct nsbx_err *err)
+{
+    if (l->failure.code == 0)
+        l->failure = *err;
+    teardown(l);
+}
+
 static void on_timer(void *ud)
 {
     struct nsbx_local *l = ud;
@@ -202,13 +209,6 @@ static void on_timer(void *ud)
 }
 
 /* ---- the beginning ---- */
-
-static void fail_create(struct nsbx_local *l, const struct nsbx_err *err)
-{
-    if (l->failure.code == 0)
-        l->failure = *err;
-    teardown(l);
-}
 
 static void read_said(const struct nsbx_local *l, char *said, size_t size)
 {
