@@ -78,7 +78,8 @@ static void remove_entry(struct removal *r, int fd, const char *name, int depth)
 
 static void empty_directory(struct removal *r, int fd, int depth)
 {
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    /* Opened anew, not dup'ed: a second pass must start at the first entry. */
+    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
     if (!dir) {
         note(r, errno, "a directory");

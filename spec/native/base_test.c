@@ -194,9 +194,12 @@ static void a_list_can_lose_the_node_at_hand(void)
         items[i].n = i;
         nsbx_list_push(&head, &items[i].node);
     }
-    nsbx_list_each(it, &head) if (nsbx_container_of(it, struct item, node)->n % 2) nsbx_list_remove(it);
+    nsbx_list_each (it, &head)
+        if (nsbx_container_of(it, struct item, node)->n % 2)
+            nsbx_list_remove(it);
     int sum = 0;
-    nsbx_list_each(it, &head) sum = sum * 10 + nsbx_container_of(it, struct item, node)->n;
+    nsbx_list_each (it, &head)
+        sum = sum * 10 + nsbx_container_of(it, struct item, node)->n;
     CHECK_INT(sum, 24);
     nsbx_list_remove(&items[1].node); /* unlinked already */
     CHECK(nsbx_list_shift(&head) == &items[0].node);
