@@ -1,13 +1,15 @@
--- busted's output for scripts/suite.py: one line an event, appended to the file $NSBX_REPORT, so that what a test prints
--- cannot be taken for a result. A file without the line "end" is a run that died. The file is opened for each line: a
--- handle held open would be one more descriptor in the process under test.
+-- busted's output for scripts/suite.py: one line an event, appended to the file $NSBX_REPORT, so that what a test
+-- prints cannot be taken for a result. A file without the line "end" is a run that died. The file is opened for each
+-- line: a handle held open would be one more descriptor in the process under test.
 local base = require("busted.outputHandlers.base")
 local path = assert(os.getenv("NSBX_REPORT"), "NSBX_REPORT names the report's file")
+
+local escapes = { ["\\"] = "\\\\", ["\t"] = "\\t", ["\n"] = "\\n", ["\r"] = "\\r" }
 
 local function say(...)
   local fields = table.pack(...)
   for i = 1, fields.n do
-    fields[i] = tostring(fields[i]):gsub("[\\\t\n\r]", { ["\\"] = "\\\\", ["\t"] = "\\t", ["\n"] = "\\n", ["\r"] = "\\r" })
+    fields[i] = tostring(fields[i]):gsub("[\\\t\n\r]", escapes)
   end
   local file = assert(io.open(path, "a"))
   file:write(table.concat(fields, "\t"), "\n")
