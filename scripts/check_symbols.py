@@ -15,7 +15,7 @@ AGENT_ARCHIVES = ["base", "codec", "loop", "channel", "agent_core"]
 NOT_STATIC = re.compile(r"(getpw|getgr|getaddrinfo|gethostby|getserv|dlopen|iconv_open|initgroups)")
 FORBIDDEN_IN_AGENT = re.compile(r"(lua_|luaL_|SSL_|curl_)")
 # Everything that runs in a process made by fork before it execs, or that never execs.
-AFTER_FORK = ["spawn_child", "keeper_main"]
+AFTER_FORK = ["spawn_child", "keeper_main", "proc_tree"]
 
 
 def nm(path, *options):

@@ -6,7 +6,7 @@ import re
 import tree
 
 MAX_LINES = 600
-SPAWN_FILES = re.compile(r"core/loop/(spawn|keeper)[a-z_]*\.c$")
+SPAWN_FILES = re.compile(r"core/loop/(spawn|keeper|proc_tree)[a-z_]*\.c$")
 
 # (where the rule holds, the pattern, files that are exempt, what is wrong)
 CODE_RULES = [
