@@ -19,7 +19,8 @@ struct nsbx_base64_decoder {
     uint8_t done; /* padding was seen: the rest is ignored, as the published decoder does */
 };
 void nsbx_base64_decoder_init(struct nsbx_base64_decoder *d);
-/* Decodes text[0..n) into out (room for n/4*3+3); returns the bytes written. out may be text itself. */
+/* Decodes text[0..n) into out (room for n/4*3+3); returns the bytes written. Nothing is an error. For a decoder that
+ * holds no bits (a fresh one) out may be text itself. */
 size_t nsbx_base64_decode(struct nsbx_base64_decoder *d, uint8_t *out, const uint8_t *text, size_t n);
 /* The bytes that an unpadded end still owes (0..2); out has room for 2. */
 size_t nsbx_base64_decode_end(struct nsbx_base64_decoder *d, uint8_t *out);

@@ -2,8 +2,8 @@
  *  - reports watched short strings (`op`, `token`, `type`) as soon as each is complete, before the rest arrived;
  *  - hands the string value of a *large* member (`body.content`, `data`, …) to a sink, unescaped, as it arrives,
  *    so that no message is ever held whole;
- *  - keeps the rest as normalised JSON text (valid UTF-8, lone surrogates and invalid bytes as U+FFFD, a large
- *    string as ""), at most `max_rest` bytes and `max_depth` levels, fit for a strict parser that allows NUL.
+ *  - keeps the rest as normalised JSON text (valid UTF-8, lone surrogates, invalid bytes and NUL in a key as
+ *    U+FFFD, numbers that fit neither 64 bits nor a double as the nearest double, a large string as ""), at most `max_rest` bytes and `max_depth` levels, fit for a strict parser that allows NUL.
  * It accepts what the published reader accepts (any key order, unknown keys, duplicates, \u0000, lone surrogates)
  * and rejects what is not JSON with the offset. No I/O. Memory: max_rest and a constant. */
 #ifndef NSBX_CODEC_JSCAN_H
@@ -43,7 +43,7 @@ void nsbx_jscan_free(struct nsbx_jscan *s); /* NULL is fine */
 void nsbx_jscan_reset(struct nsbx_jscan *s); /* for the next message; keeps memory that is small */
 /* 0, or -NSBX_E_PROTOCOL (not JSON), -NSBX_E_LIMIT (rest too long, too deep), or a callback's non-zero return. Sticky. */
 int nsbx_jscan_feed(struct nsbx_jscan *s, const uint8_t *p, size_t n, struct nsbx_err *err);
-/* End of the value: 0 and *rest/*len (borrowed until reset or free), or an error when the value is incomplete. */
+/* End of the value: 0 and *rest, *len (borrowed until reset or free; not NUL-terminated), or an error when the value is incomplete. */
 int nsbx_jscan_end(struct nsbx_jscan *s, const char **rest, size_t *len, struct nsbx_err *err);
 
 #endif
