@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { BACKLOG_PAUSE_MS = 5 };
@@ -80,6 +81,17 @@ static void attempt_failed(struct nsbx_dial *d, int sys)
     try_next(d);
 }
 
+/* A port of this machine's ephemeral range on which nobody listens can be chosen as our own port: tcp then connects the
+ * socket to itself, and whoever listens there later cannot. */
+static bool is_self_connected(int fd)
+{
+    struct nsbx_addr own = {.len = sizeof own.sa}, peer = {.len = sizeof peer.sa};
+    if (getsockname(fd, (struct sockaddr *)&own.sa, &own.len) != 0 ||
+        getpeername(fd, (struct sockaddr *)&peer.sa, &peer.len) != 0)
+        return false;
+    return own.sa.ss_family != AF_UNIX && own.len == peer.len && memcmp(&own.sa, &peer.sa, own.len) == 0;
+}
+
 static void on_connected(void *ud, unsigned ready)
 {
     struct nsbx_dial *d = ud;
@@ -88,6 +100,8 @@ static void on_connected(void *ud, unsigned ready)
     (void)ready;
     if (getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &sys, &len) != 0)
         sys = errno;
+    if (!sys && is_self_connected(d->fd))
+        sys = ECONNREFUSED;
     if (sys)
         attempt_failed(d, sys);
     else

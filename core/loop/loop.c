@@ -29,6 +29,11 @@ static void on_busy(uv_idle_t *handle)
     (void)handle; /* being active is all it is for */
 }
 
+void nsbx_loop_no_wait(struct nsbx_loop *loop)
+{
+    uv_idle_start(&loop->busy, on_busy);
+}
+
 void nsbx_loop_defer(struct nsbx_loop *loop, struct nsbx_defer *d, void (*fn)(struct nsbx_defer *d))
 {
     if (d->pending)
@@ -36,8 +41,7 @@ void nsbx_loop_defer(struct nsbx_loop *loop, struct nsbx_defer *d, void (*fn)(st
     d->pending = true;
     d->fn = fn;
     nsbx_list_push(&loop->deferred, &d->node);
-    /* A timer's callback runs before the poll of the same turn: without this the poll would wait for an event. */
-    uv_idle_start(&loop->busy, on_busy);
+    nsbx_loop_no_wait(loop);
 }
 
 void nsbx_defer_cancel(struct nsbx_defer *d)
@@ -138,6 +142,7 @@ static int make(struct nsbx_loop **out, uv_loop_t *borrowed, struct nsbx_err *er
         return nsbx_err_nomem(err, "the event loop");
     nsbx_list_init(&loop->deferred);
     nsbx_list_init(&loop->objects);
+    nsbx_list_init(&loop->left);
     int rc = UV_ENOMEM;
     loop->read_buffer = nsbx_malloc(NSBX_STREAM_READ_CHUNK);
     if (!loop->read_buffer)
@@ -196,6 +201,10 @@ void nsbx_loop_free(struct nsbx_loop *loop)
         return; /* leaked: what is open still points to it */
 #endif
     }
+    nsbx_list_each (node, &loop->left) {
+        struct nsbx_object *o = nsbx_container_of(node, struct nsbx_object, node);
+        o->drop(o);
+    }
     uv_close((uv_handle_t *)&loop->wake, on_own_closed);
     uv_close((uv_handle_t *)&loop->busy, on_own_closed);
     uv_close((uv_handle_t *)&loop->after, on_own_closed);
@@ -222,6 +231,13 @@ void nsbx_object_open(struct nsbx_object *o, struct nsbx_loop *loop, const char 
 void nsbx_object_gone(struct nsbx_object *o)
 {
     nsbx_list_remove(&o->node);
+}
+
+void nsbx_object_leave(struct nsbx_object *o, void (*drop)(struct nsbx_object *o))
+{
+    nsbx_object_gone(o);
+    o->drop = drop;
+    nsbx_list_push(&o->loop->left, &o->node);
 }
 
 static void on_object_closed(uv_handle_t *handle)

@@ -16,13 +16,18 @@ struct nsbx_loop {
     bool in_timer;        /* inside a timer's callback, see timer.c */
     unsigned own_handles; /* of the four below, not closed yet */
     uv_async_t wake;
-    uv_idle_t busy;   /* active while something is deferred, so that no wait blocks */
+    uv_idle_t busy;   /* active: the poll of this turn does not wait */
     uv_check_t after; /* borrowed loops only: runs what was deferred when the owner turns the loop himself */
     struct nsbx_list deferred;
     struct nsbx_list objects;
-    size_t closing;       /* handles whose close callback has not come yet */
-    uint8_t *read_buffer; /* NSBX_STREAM_READ_CHUNK bytes, lent to one read at a time */
+    struct nsbx_list left; /* objects of nsbx_object_leave */
+    size_t closing;        /* handles whose close callback has not come yet */
+    uint8_t *read_buffer;  /* NSBX_STREAM_READ_CHUNK bytes, lent to one read at a time */
 };
+
+/* Something is deferred, or was told before the poll (by a timer, which libuv runs first): this turn comes back without
+ * waiting for more. */
+void nsbx_loop_no_wait(struct nsbx_loop *loop);
 
 /* ---- objects ---- */
 
@@ -32,10 +37,14 @@ struct nsbx_object {
     struct nsbx_list node;
     const char *kind; /* static; NULL: a part of another object, not counted by nsbx_loop_live */
     const char *name; /* static or NULL; shown after the kind */
+    void (*drop)(struct nsbx_object *o);
 };
 void nsbx_object_open(struct nsbx_object *o, struct nsbx_loop *loop, const char *kind, const char *name);
 /* Not counted any more; idempotent. The memory is still the caller's. */
 void nsbx_object_gone(struct nsbx_object *o);
+/* For what goes on when its owner has closed it (a child that is still to be reaped): not counted any more, and `drop` is
+ * called if it is there when the loop is freed, to close it. */
+void nsbx_object_leave(struct nsbx_object *o, void (*drop)(struct nsbx_object *o));
 /* nsbx_object_gone, closes `handle` and frees `o` (by nsbx_free) once libuv has let go of the handle, which lies inside `o`. */
 void nsbx_object_close(struct nsbx_object *o, uv_handle_t *handle);
 

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "dial_priv.h"
 
+#include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -38,7 +39,7 @@ static void free_question(struct question *q)
 static void *ask(void *arg)
 {
     struct question *q = arg;
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG};
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *list = NULL;
     int gai = getaddrinfo(q->host, q->port, &hints, &list);
     int sys = errno;

@@ -21,6 +21,9 @@ struct nsbx_stream_events {
     void (*on_error)(void *ud, const struct nsbx_err *err);    /* once; STREAM_LOST or IO; only close may follow */
     void (*on_drain)(void *ud);                                /* the queue ran empty after it held something */
 };
+/* A failed write does not make untrue what the peer sent before: those bytes are delivered first, then on_error (no on_eof: the
+ * kernel cannot be believed any more). A reader who has stopped learns of it when he starts again; had he something queued, it
+ * is dropped and on_drain comes at once, so that nobody waits for ever. Who never started reading is told at once. */
 
 /* `events` is static for the stream's life. Set before read_start. A stream without events may be written only. */
 void nsbx_stream_set_events(struct nsbx_stream *s, const struct nsbx_stream_events *events, void *ud);

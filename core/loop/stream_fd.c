@@ -45,14 +45,16 @@ static enum nsbx_io fd_read(struct nsbx_stream *s, uint8_t *into, size_t max, si
 }
 
 /* Only sockets have MSG_NOSIGNAL. Elsewhere SIGPIPE, which goes to the writing thread, is held back for the time of the write
- * and taken away, unless one was pending before: that one is somebody else's. */
+ * and taken away, unless one was pending before (which only a mask that blocked it allows): that one is somebody else's. */
 static ssize_t write_without_signal(int fd, const struct iovec *iov, int count)
 {
     sigset_t pipe_only, saved, pending;
+    sigemptyset(&pending);
     sigemptyset(&pipe_only);
     sigaddset(&pipe_only, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe_only, &saved);
-    sigpending(&pending);
+    if (sigismember(&saved, SIGPIPE))
+        sigpending(&pending);
     ssize_t n;
     do
         n = writev(fd, iov, count);

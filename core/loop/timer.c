@@ -16,6 +16,7 @@ static void on_timer(uv_timer_t *handle)
     struct nsbx_timer *t = handle->data;
     struct nsbx_loop *loop = t->object.loop;
     loop->in_timer = true;
+    nsbx_loop_no_wait(loop);
     t->cb(t->ud);
     loop->in_timer = false;
 }

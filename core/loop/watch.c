@@ -45,7 +45,17 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 static void on_tick(uv_timer_t *handle)
 {
     struct nsbx_watch *w = handle->data;
+    struct nsbx_loop *loop = w->object.loop;
+    loop->in_timer = true;
+    nsbx_loop_no_wait(loop);
     w->cb(w->ud, w->interest);
+    loop->in_timer = false;
+}
+
+static int make_nonblocking(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ? -errno : 0;
 }
 
 int nsbx_watch_new(struct nsbx_loop *loop, int fd, nsbx_watch_cb *cb, void *ud, struct nsbx_watch **out,
@@ -57,7 +67,9 @@ int nsbx_watch_new(struct nsbx_loop *loop, int fd, nsbx_watch_cb *cb, void *ud, 
     int rc = uv_poll_init(loop->uv, &w->uv.poll, fd);
     if (rc == UV_EPERM) {
         w->always_ready = true;
-        rc = uv_timer_init(loop->uv, &w->uv.tick);
+        rc = make_nonblocking(fd);
+        if (!rc)
+            rc = uv_timer_init(loop->uv, &w->uv.tick);
     }
     if (rc) {
         nsbx_free(w);
