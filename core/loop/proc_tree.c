@@ -1,0 +1,337 @@
+#include "proc_tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    STAT_BYTES = 512,                   /* more than the 22 fields that are read can take */
+    DIRENT_BYTES = 2048,                /* small, so that the numbers are fresh when they are looked at */
+    PID_PROBE_MAX = 4 * 1024 * 1024,    /* the kernel's largest pid_max */
+    USED_MAX = NSBX_TREE_SLOTS / 4 * 3, /* so that a search ends */
+    FIELD_STATE = 3,
+    FIELD_THREADS = 20,
+    FIELD_START = 22,
+};
+
+/* ---- /proc/<pid>/stat ---- */
+
+struct proc_stat {
+    pid_t ppid, pgrp;
+    uint64_t start;
+    bool dead; /* a zombie in every thread */
+};
+
+static uint64_t parse_number(const char **at)
+{
+    uint64_t n = 0;
+    while (**at >= '0' && **at <= '9')
+        n = n * 10 + (uint64_t)(*(*at)++ - '0');
+    return n;
+}
+
+/* "<pid>" and a tail, NUL-terminated. */
+static void pid_path(char out[32], pid_t pid, const char *tail)
+{
+    char digits[12];
+    size_t n = 0;
+    for (unsigned rest = (unsigned)pid; rest || !n; rest /= 10)
+        digits[n++] = (char)('0' + rest % 10);
+    while (n)
+        *out++ = digits[--n];
+    memcpy(out, tail, strlen(tail) + 1);
+}
+
+static bool parse_stat(const char *text, struct proc_stat *out)
+{
+    /* The name is in parentheses and may hold some itself; nothing behind it does. */
+    const char *at = strrchr(text, ')');
+    if (!at || at[1] != ' ')
+        return false;
+    at += 2;
+    uint64_t fields[FIELD_START + 1] = {0};
+    char state = *at;
+    for (int field = FIELD_STATE; field <= FIELD_START; field++) {
+        fields[field] = parse_number(&at); /* 0 for what is negative or no number: none of ours */
+        at = strchr(at, ' ');
+        if (!at)
+            return false;
+        at++;
+    }
+    out->ppid = (pid_t)fields[4];
+    out->pgrp = (pid_t)fields[5];
+    out->start = fields[FIELD_START];
+    out->dead = (state == 'Z' || state == 'X') && fields[FIELD_THREADS] <= 1;
+    return true;
+}
+
+static bool read_stat(const struct nsbx_tree *t, pid_t pid, struct proc_stat *out)
+{
+    char path[32], text[STAT_BYTES];
+    pid_path(path, pid, "/stat");
+    int fd = openat(t->proc, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    return parse_stat(text, out);
+}
+
+/* ---- opening ---- */
+
+/* A /proc that was mounted in another pid namespace shows us under another number, or not at all. */
+static bool shows_us(int proc, pid_t self)
+{
+    char link[16], want[32];
+    ssize_t n = readlinkat(proc, "self", link, sizeof link);
+    pid_path(want, self, "");
+    return n > 0 && (size_t)n == strlen(want) && memcmp(link, want, (size_t)n) == 0;
+}
+
+/* Most keepers never need it. */
+static void open_once(struct nsbx_tree *t)
+{
+    if (t->self)
+        return;
+    t->self = getpid();
+    t->proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->proc >= 0 && !shows_us(t->proc, t->self)) {
+        close(t->proc);
+        t->proc = -1;
+    }
+}
+
+/* ---- the table ---- */
+
+static struct nsbx_tree_slot *find(struct nsbx_tree *t, pid_t pid)
+{
+    size_t i = ((size_t)pid * 2654435761u) % NSBX_TREE_SLOTS;
+    while (t->slots[i].pid && t->slots[i].pid != pid)
+        i = (i + 1) % NSBX_TREE_SLOTS;
+    return &t->slots[i]; /* its slot, or the free one where it belongs */
+}
+
+void nsbx_tree_forget(struct nsbx_tree *t)
+{
+    open_once(t);
+    memset(t->slots, 0, sizeof t->slots);
+    t->used = 0;
+}
+
+/* NULL when the table is full. */
+static struct nsbx_tree_slot *record(struct nsbx_tree *t, pid_t pid, bool own, uint64_t start)
+{
+    struct nsbx_tree_slot *slot = find(t, pid);
+    if (!slot->pid) {
+        if (t->used >= USED_MAX)
+            return NULL;
+        t->used++;
+    }
+    *slot = (struct nsbx_tree_slot){.pid = pid, .own = own, .walk = t->walk, .start = start};
+    return slot;
+}
+
+/* Whether `pid` is a descendant met before and still the same process. */
+static bool is_met(struct nsbx_tree *t, pid_t pid)
+{
+    struct nsbx_tree_slot *slot = find(t, pid);
+    if (!slot->pid)
+        return false;
+    struct proc_stat now;
+    if (slot->walk != t->walk) {
+        if (!read_stat(t, pid, &now) || now.start != slot->start)
+            return false;
+        slot->walk = t->walk;
+    }
+    return true;
+}
+
+/* ---- every process, every child ---- */
+
+/* Calls `fn` for each process number that /proc shows. */
+static void each_pid(struct nsbx_tree *t, void (*fn)(struct nsbx_tree *t, pid_t pid, void *ud), void *ud)
+{
+    union {
+        struct dirent64 align;
+        char bytes[DIRENT_BYTES];
+    } buf;
+    ssize_t n;
+    if (t->proc < 0 || lseek(t->proc, 0, SEEK_SET) < 0)
+        return;
+    while ((n = getdents64(t->proc, buf.bytes, sizeof buf.bytes)) > 0)
+        for (ssize_t at = 0; at < n;) {
+            /* The kernel aligns each record for this type. */
+            const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buf.bytes + at);
+            at += entry->d_reclen;
+            const char *name = entry->d_name;
+            uint64_t pid = parse_number(&name);
+            if (pid && !*name)
+                fn(t, (pid_t)pid, ud);
+        }
+}
+
+struct child_visit {
+    void (*fn)(void *ud, pid_t pid);
+    void *ud;
+    bool any;
+};
+
+static void visit_if_child(struct nsbx_tree *t, pid_t pid, void *ud)
+{
+    struct child_visit *v = ud;
+    struct proc_stat stat;
+    if (!read_stat(t, pid, &stat) || stat.ppid != t->self)
+        return;
+    v->any = true;
+    v->fn(v->ud, pid);
+}
+
+/* The kernel's own list of them, where it is configured. */
+static bool children_listed(struct nsbx_tree *t, struct child_visit *v)
+{
+    char buf[1024];
+    pid_t pid = 0;
+    ssize_t n;
+    int fd = t->proc < 0 ? -1 : openat(t->proc, "thread-self/children", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    while ((n = read(fd, buf, sizeof buf)) > 0)
+        for (ssize_t i = 0; i < n; i++) {
+            if (buf[i] >= '0' && buf[i] <= '9') {
+                pid = pid * 10 + (buf[i] - '0');
+                continue;
+            }
+            if (pid)
+                v->fn(v->ud, pid);
+            pid = 0;
+        }
+    close(fd);
+    return true;
+}
+
+/* Without /proc: asks for every number there can be. Exact and slow (a second of system calls). */
+static void children_probed(struct child_visit *v)
+{
+    for (pid_t pid = 2; pid < PID_PROBE_MAX; pid++) {
+        siginfo_t si;
+        if (waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0)
+            v->fn(v->ud, pid);
+    }
+}
+
+void nsbx_tree_children(struct nsbx_tree *t, void (*fn)(void *ud, pid_t pid), void *ud)
+{
+    struct child_visit v = {.fn = fn, .ud = ud};
+    open_once(t);
+    if (children_listed(t, &v))
+        return;
+    each_pid(t, visit_if_child, &v);
+    if (!v.any)
+        children_probed(&v);
+}
+
+/* ---- signals ---- */
+
+static void signal_one(const struct nsbx_tree *t, const struct nsbx_tree_slot *slot, int signo)
+{
+    if (slot->own) {
+        kill(slot->pid, signo);
+        return;
+    }
+    int pidfd = (int)syscall(SYS_pidfd_open, slot->pid, 0);
+    if (pidfd < 0)
+        return;
+    struct proc_stat now;
+    if (read_stat(t, slot->pid, &now) && now.start == slot->start)
+        syscall(SYS_pidfd_send_signal, pidfd, signo, NULL, 0);
+    close(pidfd);
+}
+
+/* The group of a descendant just stopped, which therefore cannot leave it. Only descendants can be in it: a process never
+ * moves into another session, and every session below us but our own was made below us. */
+static void stop_group(const struct nsbx_tree *t, pid_t pgrp)
+{
+    if (pgrp > 1 && pgrp != t->self)
+        kill(-pgrp, SIGSTOP);
+}
+
+struct walk {
+    int signo;
+    pid_t last_group; /* the one stopped last: most processes of a tree share theirs */
+    size_t met, fresh;
+};
+
+static void meet(struct nsbx_tree *t, struct walk *w, pid_t pid, pid_t pgrp, bool own, uint64_t start)
+{
+    const struct nsbx_tree_slot *slot = record(t, pid, own, start);
+    if (!slot)
+        return;
+    w->fresh++;
+    w->met++;
+    signal_one(t, slot, w->signo);
+    if (w->signo == SIGSTOP && pgrp != w->last_group) {
+        stop_group(t, pgrp);
+        w->last_group = pgrp;
+    }
+}
+
+static void visit(struct nsbx_tree *t, pid_t pid, void *ud)
+{
+    struct walk *w = ud;
+    struct proc_stat stat;
+    if (!read_stat(t, pid, &stat) || stat.dead)
+        return;
+    bool own = stat.ppid == t->self;
+    if (!own && !is_met(t, stat.ppid))
+        return;
+    struct nsbx_tree_slot *slot = find(t, pid);
+    if (slot->pid && slot->start == stat.start) {
+        slot->own = own;
+        slot->walk = t->walk;
+        w->met++;
+        return;
+    }
+    meet(t, w, pid, stat.pgrp, own, stat.start);
+}
+
+struct probe {
+    struct nsbx_tree *t;
+    struct walk *w;
+};
+
+static void visit_child(void *ud, pid_t pid)
+{
+    struct probe *p = ud;
+    siginfo_t si;
+    bool dead = waitid(P_PID, (id_t)pid, &si, WSTOPPED | WNOHANG | WNOWAIT) < 0; /* a zombie never stops: ECHILD */
+    if (!dead && !find(p->t, pid)->pid)
+        meet(p->t, p->w, pid, getpgid(pid), true, 0);
+}
+
+size_t nsbx_tree_signal_new(struct nsbx_tree *t, int signo)
+{
+    struct walk w = {.signo = signo};
+    t->walk++;
+    each_pid(t, visit, &w);
+    /* Whoever walks knows of a living child: a /proc that shows none is of no use. */
+    if (!w.met) {
+        struct probe p = {.t = t, .w = &w};
+        nsbx_tree_children(t, visit_child, &p);
+    }
+    return w.fresh;
+}
+
+void nsbx_tree_signal_all(struct nsbx_tree *t, int signo)
+{
+    for (size_t i = 0; i < NSBX_TREE_SLOTS; i++)
+        if (t->slots[i].pid)
+            signal_one(t, &t->slots[i], signo);
+}
