@@ -186,4 +186,5 @@ def main():
     table()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -25,4 +25,5 @@ def main():
     tree.finish(problems, f"{len(headers)} headers")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -108,4 +108,5 @@ def main():
     tree.finish(problems, f"{len(paths)} files in {len(folders)} folders")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -89,4 +89,5 @@ def main():
     tree.finish(problems, f"{len(glob.glob(archive('*')))} archives, nsbx-agent, nsbx-lua")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -97,4 +97,5 @@ def main():
     tree.finish(problems, f"{len(tree.files())} files")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -60,4 +60,5 @@ def main():
     tree.finish([text for _, text in results if text], f"{len(results)} files, {looked} of them anew")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -120,10 +120,22 @@ def native_tests(preset):
 
 
 def native(suite, preset):
-    for name, command, timeout, cwd, env in native_tests(preset):
+    tests = list(native_tests(preset))
+    for file in tree.files("spec/native", ext="_test.c"):
+        if os.path.basename(file)[:-2] not in {test[0] for test in tests}:
+            suite.tell(f"native {file}", runner.Outcome(1, "", 0.0, ["has no line in CMakeLists.txt"]), 0, 1)
+    for name, command, timeout, cwd, env in tests:
         label = f"native {name}" + ("" if preset == "dev" else f" ({preset})")
         if suite.wants(label):
             suite.counted(label, suite.run(command, timeout, cwd=cwd, env=environment(**env)))
+
+
+def scripts(suite):
+    """The tests of the scripts themselves."""
+    for file in tree.files("spec/scripts", ext="_test.py"):
+        name = f"scripts {os.path.basename(file)[:-3]}"
+        if suite.wants(name):
+            suite.counted(name, suite.run([sys.executable, file], 120))
 
 
 class Place:
@@ -287,6 +299,7 @@ def main():
     try:
         check(suite)
         if builds(suite):
+            scripts(suite)
             native(suite, "dev")
             specs(suite)
             fuzz(suite)
@@ -301,4 +314,5 @@ def main():
     sys.exit(1 if suite.failed or suite.passed == 0 or (suite.ci and suite.skipped) else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
