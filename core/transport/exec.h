@@ -39,7 +39,8 @@ struct nsbx_exec_result {
 int nsbx_exec_start(struct nsbx_guest *guest, const struct nsbx_exec_request *request, struct nsbx_exec **out, struct nsbx_err *err)
     __attribute__((warn_unused_result));
 
-/* Finishes when the command has started (the guest accepted the execute) or failed to. May be asked any time. */
+/* Of all operations below: NULL without memory. They may be asked any time. */
+/* Finishes when the command has started (a guest without the feature exec-started: when it was asked to) or failed to. */
 struct nsbx_op *nsbx_exec_started(struct nsbx_exec *exec, int64_t timeout_ms);
 /* Finishes (done) when output can be taken or no more will come. A lost stream fails it. Cancelling the op ends the waiting only. */
 struct nsbx_op *nsbx_exec_read(struct nsbx_exec *exec, int64_t timeout_ms);
@@ -51,10 +52,12 @@ struct nsbx_op *nsbx_exec_wait(struct nsbx_exec *exec, int64_t timeout_ms);
 void nsbx_exec_discard(struct nsbx_exec *exec); /* from now on output is dropped as it comes */
 bool nsbx_exec_finished(const struct nsbx_exec *exec);
 
-/* stdin of kind STREAM. Done when the bytes are handed on and there is room again; copies. */
+/* stdin of kind STREAM. Done when the bytes are handed on and there is room again; copies. Cancelling the op or its deadline ends the
+ * waiting only, the bytes are sent all the same. At most NSBX_STREAM_QUEUE bytes may wait (LIMIT). A command that has ended: IO with EPIPE. */
 struct nsbx_op *nsbx_exec_write(struct nsbx_exec *exec, const uint8_t *bytes, size_t n, int64_t timeout_ms);
 struct nsbx_op *nsbx_exec_close_stdin(struct nsbx_exec *exec);
-/* A signal to the leader's group, or to the whole tree. */
+/* A signal to the leader's group, or to the whole tree; one that comes before the start waits for it. Result: const bool *, static: false
+ * when there was nothing left to signal. */
 struct nsbx_op *nsbx_exec_signal(struct nsbx_exec *exec, int signo, bool tree, int64_t timeout_ms);
 /* Terminates and confirms (the controller's cancel). Done when it is confirmed that nothing of it runs; UNKNOWN_OUTCOME when not. Idempotent. */
 struct nsbx_op *nsbx_exec_cancel(struct nsbx_exec *exec);

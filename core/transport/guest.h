@@ -26,6 +26,10 @@ int nsbx_guest_new(struct nsbx_loop *loop, const struct nsbx_guest_options *opti
     __attribute__((warn_unused_result));
 /* Operations under way keep it alive until they end. NULL is fine. */
 void nsbx_guest_free(struct nsbx_guest *guest);
+/* The owner knows that the guest has ended, with everything that ran in it: nothing is dialled or tried again from now on, and what is
+ * under way fails with `why` (DESTROYED, GONE, …; copied) as soon as it notices, instead of an outcome that nobody can ask for any more.
+ * The first reason stays. */
+void nsbx_guest_gone(struct nsbx_guest *guest, const struct nsbx_err *why);
 struct nsbx_loop *nsbx_guest_loop(const struct nsbx_guest *guest);
 
 struct nsbx_health {
