@@ -52,6 +52,12 @@ void nsbx_channel_consumed(struct nsbx_channel *ch, size_t n)
     ch->vtable->consumed(ch, n);
 }
 
+void nsbx_channel_hold(struct nsbx_channel *ch, size_t n)
+{
+    if (ch->vtable->hold)
+        ch->vtable->hold(ch, n);
+}
+
 void nsbx_channel_close(struct nsbx_channel *ch)
 {
     if (ch)

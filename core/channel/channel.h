@@ -48,6 +48,8 @@ int nsbx_channel_send_large(struct nsbx_channel *ch, json_t *message, uint64_t n
 int nsbx_channel_end(struct nsbx_channel *ch, struct nsbx_err *err) __attribute__((warn_unused_result));
 size_t nsbx_channel_room(const struct nsbx_channel *ch); /* bytes that may be sent now without growing the queue past its high water */
 void nsbx_channel_consumed(struct nsbx_channel *ch, size_t n);
+/* For messages that are kept rather than dealt with at once: n bytes more of the window are taken, until nsbx_channel_consumed gives them back. */
+void nsbx_channel_hold(struct nsbx_channel *ch, size_t n);
 /* No callback after it. Finished both ways: frees. Else aborts: the peer sees the connection (or channel) break. On the guest after
  * nsbx_channel_end it is the graceful close: what is queued is still delivered. NULL is fine. */
 void nsbx_channel_close(struct nsbx_channel *ch);

@@ -10,6 +10,7 @@ struct nsbx_channel_vtable {
     int (*end)(struct nsbx_channel *ch, struct nsbx_err *err);
     size_t (*room)(const struct nsbx_channel *ch);
     void (*consumed)(struct nsbx_channel *ch, size_t n);
+    void (*hold)(struct nsbx_channel *ch, size_t n); /* NULL: this end has no use for it */
     void (*close)(struct nsbx_channel *ch);
     int (*send_large)(struct nsbx_channel *ch, json_t *message, uint64_t n, struct nsbx_err *err);
     int (*refuse)(struct nsbx_channel *ch, json_t *message, struct nsbx_err *err);
