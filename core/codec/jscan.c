@@ -286,7 +286,7 @@ static int scan(struct nsbx_jscan *s, const uint8_t *p, size_t n, size_t *used)
         if (rc || *used == n)
             return rc;
         after_value(s);
-        return nsbx_jscan_number_end(s);
+        return nsbx_jscan_number_end(s, *used);
     case JSCAN_WORD:
         return next_of_word(s, p[0]);
     default:
@@ -320,7 +320,7 @@ int nsbx_jscan_end(struct nsbx_jscan *s, const char **rest, size_t *len, struct 
 {
     int rc = s->failed;
     if (rc == 0 && s->state == JSCAN_NUMBER && s->depth == 0) {
-        rc = nsbx_jscan_number_end(s);
+        rc = nsbx_jscan_number_end(s, 0);
         s->state = JSCAN_DONE;
     }
     if (rc == 0 && s->state != JSCAN_DONE)

@@ -104,11 +104,11 @@ static bool beyond_double(const char *p, const char *end)
     return first > 308 || (first == 308 && memcmp(digits, largest, sizeof(largest) - 1) > 0);
 }
 
-int nsbx_jscan_number_end(struct nsbx_jscan *s)
+int nsbx_jscan_number_end(struct nsbx_jscan *s, size_t at)
 {
     if (s->number == JSCAN_NUM_MINUS || s->number == JSCAN_NUM_POINT || s->number == JSCAN_NUM_E ||
         s->number == JSCAN_NUM_SIGN)
-        return nsbx_jscan_reject(s, 0, "a number is incomplete");
+        return nsbx_jscan_reject(s, at, "a number is incomplete");
     if (s->config.drop_rest)
         return 0;
     const char *text = (const char *)nsbx_buf_data(&s->rest) + s->number_start;

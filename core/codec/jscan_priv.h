@@ -90,7 +90,8 @@ int nsbx_jscan_string_flush(struct nsbx_jscan *s, bool end);
 enum jscan_number nsbx_jscan_number_begin(uint8_t first);
 /* Further bytes of a number; *used < n when it ended before p[*used]. */
 int nsbx_jscan_number(struct nsbx_jscan *s, const uint8_t *p, size_t n, size_t *used);
-/* Its end: what a strict parser with 64-bit integers and finite reals would refuse is written another way. */
-int nsbx_jscan_number_end(struct nsbx_jscan *s);
+/* Its end, `at` bytes after s->offset: what a strict parser with 64-bit integers and finite reals would refuse is
+ * written another way. */
+int nsbx_jscan_number_end(struct nsbx_jscan *s, size_t at);
 
 #endif
