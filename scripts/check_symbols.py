@@ -10,7 +10,6 @@ import tree
 
 RELEASE = os.path.join(tree.TOP, "build", "release")
 EXPORTED = {"luaopen_nsbx"}
-AGENT_ARCHIVES = ["base", "codec", "loop", "channel", "agent_core"]
 # These want shared objects at run time, which a static program does not have.
 NOT_STATIC = re.compile(r"(getpw|getgr|getaddrinfo|gethostby|getserv|dlopen|iconv_open|initgroups)")
 FORBIDDEN_IN_AGENT = re.compile(r"(lua_|luaL_|SSL_|curl_)")
@@ -43,14 +42,16 @@ def names():
 
 
 def agent():
-    for name in AGENT_ARCHIVES:
-        for where, symbol in nm(archive(name), "-u"):
-            if NOT_STATIC.match(symbol):
-                yield f"{where}: {symbol} does not work in a static program"
     program = os.path.join(RELEASE, "bin", "nsbx-agent")
-    for _, symbol in nm(program):
-        if FORBIDDEN_IN_AGENT.match(symbol):
-            yield f"nsbx-agent: carries {symbol}"
+    carried = {symbol for _, symbol in nm(program)}
+    for symbol in sorted(filter(FORBIDDEN_IN_AGENT.match, carried)):
+        yield f"nsbx-agent: carries {symbol}"
+    # An archive's object is in the program when one of its globals is.
+    for path in glob.glob(archive("*")):
+        linked = {where for where, symbol in nm(path, "-g", "--defined-only") if symbol in carried}
+        for where, symbol in nm(path, "-u"):
+            if where in linked and NOT_STATIC.match(symbol):
+                yield f"{where}: {symbol} does not work in a static program"
     kind = subprocess.run(["readelf", "-d", "-l", program], check=True, capture_output=True, text=True).stdout
     if "INTERP" in kind or "(NEEDED)" in kind:
         yield "nsbx-agent: is not static"

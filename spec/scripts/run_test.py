@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import unit  # noqa: E402
 
 TOP = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+INSTALL = "apt-get install -qq -o Dpkg::Use-Pty=0 --no-install-recommends "
 RUN = os.path.join(TOP, "scripts", "run")
 
 
@@ -103,14 +104,13 @@ class Packages(unittest.TestCase):
     def test_root_installs_the_missing_ones_and_says_so(self):
         done, calls = self.install(self.SOME + "; id() { echo 0; }", ["apt-get", "sudo"])
         self.assertEqual((done.returncode, done.stderr), (0, "nsbx: installing Debian packages: two three\n"))
-        self.assertEqual(calls, ["apt-get update -qq", "apt-get install -qq --no-install-recommends two three"])
+        self.assertEqual(calls, ["apt-get update -qq", INSTALL + "two three"])
 
     def test_a_plain_user_uses_sudo(self):
         done, calls = self.install(self.SOME + "; id() { echo 1000; }", ["apt-get", "sudo"])
         self.assertEqual((done.returncode, done.stderr), (0, "nsbx: installing Debian packages with sudo: two three\n"))
         self.assertEqual([call for call in calls if call.startswith("sudo")],
-                         ["sudo apt-get update -qq", "sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq "
-                          "--no-install-recommends two three"])
+                         ["sudo apt-get update -qq", "sudo env DEBIAN_FRONTEND=noninteractive " + INSTALL + "two three"])
 
     def test_without_sudo_it_names_them_and_stops(self):
         done, calls = self.install(self.SOME + "; id() { echo 1000; }; command() { return 1; }", ["apt-get"])
