@@ -15,6 +15,9 @@
 #define NSBX_MAX_HELD_DATA                                                                                         \
     (16u * 1024 * 1024) /* data of one message that must wait for the message's end (its offset may follow) */
 #define NSBX_SPOOL_MEMORY (1024u * 1024) /* a large member is held in memory up to here, in a file beyond */
+#define NSBX_PREAUTH_IDLE_MS 10000       /* [wire] without a byte, before the token */
+#define NSBX_PREAUTH_DEADLINE_MS 10000   /* [wire] from accept to the token */
+#define NSBX_REFUSAL_FLUSH_MS 1000       /* [wire] to send a refusal */
 
 /* --- streams and channels --- */
 #define NSBX_STREAM_READ_CHUNK (256u * 1024)         /* one read of a socket or pipe, at most */
@@ -38,9 +41,13 @@
 #define NSBX_EXEC_MAX_TRACKED 1024      /* [wire] */
 #define NSBX_CANCEL_GRACE_MS 250        /* [wire] TERM → KILL */
 #define NSBX_CANCEL_CONFIRM_MS 5000     /* [wire] */
+#define NSBX_SHUTDOWN_DEADLINE_MS 15000 /* [wire] SIGTERM to exit */
 
 /* --- files and walks --- */
-#define NSBX_READ_RANGE (1024u * 1024)            /* [wire] ranged read-file */
+#define NSBX_READ_RANGE (1024u * 1024) /* [wire] ranged read-file */
+#define NSBX_READ_HELD                                                                                             \
+    (8u * 1024 * 1024) /* guest: a file read as text, or one that tells no size (procfs), is held whole */
+#define NSBX_WORK_CHUNK (1024u * 1024)            /* bytes of one blocking step */
 #define NSBX_MAX_WRITE_FILE (1024u * 1024 * 1024) /* [wire] host: a written body */
 #define NSBX_MAX_READ_FILE (1024u * 1024 * 1024)  /* host: a file read into one string */
 #define NSBX_PATH_MAX 4096                        /* bytes with the NUL */

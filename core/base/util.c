@@ -13,6 +13,7 @@ void nsbx_cleanup_fd(int *fd)
 {
     if (*fd >= 0)
         close(*fd);
+    *fd = -1;
 }
 
 void nsbx_cleanup_free(void *pptr)

@@ -13,7 +13,7 @@
 #define NSBX_MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /* Cleanup attributes, for core/ only (never in a function that calls a raising Lua function). */
-void nsbx_cleanup_fd(int *fd);
+void nsbx_cleanup_fd(int *fd); /* closes it unless it is negative, and leaves -1 */
 void nsbx_cleanup_free(void *pptr);
 #define NSBX_AUTO_CLOSE __attribute__((cleanup(nsbx_cleanup_fd)))
 #define NSBX_AUTO_FREE __attribute__((cleanup(nsbx_cleanup_free)))
