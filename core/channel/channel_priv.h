@@ -6,7 +6,8 @@
 
 struct nsbx_channel_vtable {
     int (*send)(struct nsbx_channel *ch, json_t *message, struct nsbx_err *err);
-    int (*data)(struct nsbx_channel *ch, enum nsbx_sub sub, const uint8_t *bytes, size_t n, int64_t offset, struct nsbx_err *err);
+    int (*data)(struct nsbx_channel *ch, enum nsbx_sub sub, const uint8_t *bytes, size_t n, int64_t offset,
+                struct nsbx_err *err);
     int (*end)(struct nsbx_channel *ch, struct nsbx_err *err);
     size_t (*room)(const struct nsbx_channel *ch);
     void (*consumed)(struct nsbx_channel *ch, size_t n);
