@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* A deferred function may defer again; so many generations run in one turn before I/O gets its chance. */
 enum { DEFER_ROUNDS = 16 };
@@ -135,6 +136,17 @@ static int init_handles(struct nsbx_loop *loop)
     return 0;
 }
 
+static int init_own(uv_loop_t *uv)
+{
+    uv->backend_fd = -1;
+    int rc = uv_loop_init(uv);
+#if UV_VERSION_HEX <= ((1 << 16) | (44 << 8) | 2)
+    if (rc && uv->backend_fd >= 0)
+        close(uv->backend_fd); /* this libuv forgets it when a later step fails */
+#endif
+    return rc;
+}
+
 static int make(struct nsbx_loop **out, uv_loop_t *borrowed, struct nsbx_err *err)
 {
     struct nsbx_loop *loop = nsbx_calloc(1, sizeof *loop);
@@ -149,7 +161,7 @@ static int make(struct nsbx_loop **out, uv_loop_t *borrowed, struct nsbx_err *er
         goto fail;
     loop->borrowed = borrowed != NULL;
     loop->uv = borrowed ? borrowed : &loop->own;
-    rc = borrowed ? 0 : uv_loop_init(&loop->own);
+    rc = borrowed ? 0 : init_own(&loop->own);
     if (rc)
         goto fail;
     rc = init_handles(loop);
