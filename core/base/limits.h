@@ -52,22 +52,28 @@
 #define NSBX_MAX_READ_FILE (1024u * 1024 * 1024)  /* host: a file read into one string */
 #define NSBX_PATH_MAX 4096                        /* bytes with the NUL */
 #define NSBX_JAIL_MAX_LINKS 40
-#define NSBX_WALK_MAX_VISITED 20000   /* [wire] default */
-#define NSBX_WALK_MAX_DEPTH_STACK 512 /* directories open at one time below a walk's root */
-#define NSBX_WALK_BATCH 256           /* entries of one blocking step */
-#define NSBX_GLOB_MAX_PATTERN 4096    /* [wire] characters */
-#define NSBX_GLOB_MAX_BRANCHES 256    /* [wire] */
+#define NSBX_WALK_MAX_VISITED 20000 /* [wire] default */
+#define NSBX_WALK_OPEN_DIRS 32      /* open at a time by one walk; those above are opened again in their turn */
+#define NSBX_WALK_HELD (64u * 1024 * 1024)   /* names that a sorted walk holds at a time */
+#define NSBX_WALK_BATCH_TEXT (128u * 1024)   /* paths of one message */
+#define NSBX_WALK_BATCH 256                  /* entries of one blocking step */
+#define NSBX_GLOB_MAX_PATTERN 4096           /* [wire] characters */
+#define NSBX_GLOB_MAX_BRANCHES 256           /* [wire] */
+#define NSBX_GLOB_MAX_EXPANDED (128u * 1024) /* bytes of all branches of a pattern together */
+#define NSBX_GLOB_MAX_NESTING 16             /* extglobs within each other */
+#define NSBX_GLOB_MAX_NODES 8192             /* of one compiled segment; two bytes each while a name is matched */
 
 /* --- host --- */
-#define NSBX_DIAL_ATTEMPT_MS 5000    /* [wire] */
-#define NSBX_DIAL_BUDGET_MS 30000    /* [wire] */
-#define NSBX_DIAL_PAUSE_MS 100       /* [wire] */
-#define NSBX_REPLY_IDLE_MS 60000     /* [wire] control replies, read-file-stream */
-#define NSBX_CLOSE_WAIT_MS 1000      /* [wire] peer's FIN after a finished reply */
-#define NSBX_CONTROL_REQUEST_MS 2000 /* [wire] one reserve or cancel request */
-#define NSBX_CANCEL_WINDOW_MS 8000   /* [wire] */
-#define NSBX_CANCEL_PAUSE_MS 50      /* [wire] */
-#define NSBX_CANCEL_DRAIN_MS 1500    /* [wire] data stream after a confirmed cancel */
-#define NSBX_EXEC_OBSERVE_MS 500     /* [wire] beyond the timeout, before the host cancels */
+#define NSBX_LINE_MAX (64u * 1024 * 1024) /* a line of a process's output, read by lines */
+#define NSBX_DIAL_ATTEMPT_MS 5000         /* [wire] */
+#define NSBX_DIAL_BUDGET_MS 30000         /* [wire] */
+#define NSBX_DIAL_PAUSE_MS 100            /* [wire] */
+#define NSBX_REPLY_IDLE_MS 60000          /* [wire] control replies, read-file-stream */
+#define NSBX_CLOSE_WAIT_MS 1000           /* [wire] peer's FIN after a finished reply */
+#define NSBX_CONTROL_REQUEST_MS 2000      /* [wire] one reserve or cancel request */
+#define NSBX_CANCEL_WINDOW_MS 8000        /* [wire] */
+#define NSBX_CANCEL_PAUSE_MS 50           /* [wire] */
+#define NSBX_CANCEL_DRAIN_MS 1500         /* [wire] data stream after a confirmed cancel */
+#define NSBX_EXEC_OBSERVE_MS 500          /* [wire] beyond the timeout, before the host cancels */
 
 #endif

@@ -1,0 +1,15 @@
+# cmake -DOUT=embedded.c "-DFILES=a.lua;b.lua" -P embed.cmake: see embedded.h.
+set(arrays "")
+set(rows "")
+foreach(file IN LISTS FILES)
+    get_filename_component(name ${file} NAME_WE)
+    file(READ ${file} hex HEX)
+    string(LENGTH "${hex}" digits)
+    math(EXPR bytes "${digits} / 2")
+    string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," hex "${hex}")
+    string(REGEX REPLACE "(................................................................................)" "\\1\n" hex "${hex}")
+    string(APPEND arrays "static const char ${name}_lua[] = {\n${hex}\n};\n")
+    string(APPEND rows "    {\"nsbx/${name}\", ${name}_lua, ${bytes}},\n")
+endforeach()
+file(WRITE ${OUT} "#include \"bind/embedded.h\"\n\n${arrays}
+const struct nsbx_embedded nsbx_embedded[] = {\n${rows}    {0},\n};\n")

@@ -1,0 +1,257 @@
+#include "sandbox.h"
+
+#include "base/alloc.h"
+#include "error.h"
+#include "options.h"
+
+#include <string.h>
+
+#define DESTROY_TIMEOUT_S 60
+#define DESTROY_MAX_S 3600
+
+/* ---- the object ---- */
+
+static void drop_sandbox(lua_State *L, void *ptr)
+{
+    (void)L;
+    struct nsbx_sandbox *sb = ptr;
+    while (nsbx_list_shift(&sb->processes)) {
+    }
+    if (sb->local)
+        nsbx_local_free(sb->local);
+    else
+        nsbx_guest_free(sb->guest);
+    nsbx_free(sb->id);
+    nsbx_free(sb->root_dir);
+    nsbx_free(sb->cwd);
+    nsbx_free(sb);
+}
+
+static const char *status(const struct nsbx_sandbox *sb)
+{
+    if (sb->destroyed || (sb->local && !nsbx_local_alive(sb->local)))
+        return "destroyed";
+    nsbx_list_each (node, &sb->processes) {
+        if (!nsbx_exec_finished(nsbx_container_of(node, struct nsbx_process, node)->exec))
+            return "busy";
+    }
+    return "ready";
+}
+
+static int push_features(lua_State *L, const struct nsbx_sandbox *sb)
+{
+    const struct nsbx_health *health = sb->guest ? nsbx_guest_known(sb->guest) : NULL;
+    lua_createtable(L, 0, NSBX_FEATURE_COUNT);
+    for (int f = 0; health && f < NSBX_FEATURE_COUNT; f++)
+        if (health->features[f]) {
+            lua_pushboolean(L, 1);
+            lua_setfield(L, -2, nsbx_feature_name((enum nsbx_feature)f));
+        }
+    return 1;
+}
+
+/* (sandbox, key) → the field, or nil */
+static int field(lua_State *L)
+{
+    struct nsbx_sandbox *sb = ((struct nsbx_box *)lua_touserdata(L, 1))->ptr;
+    const char *key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
+    const char *text = NULL;
+    if (strcmp(key, "features") == 0)
+        return push_features(L, sb);
+    if (strcmp(key, "id") == 0)
+        text = sb->id;
+    else if (strcmp(key, "status") == 0)
+        text = status(sb);
+    else if (strcmp(key, "root_dir") == 0)
+        text = sb->root_dir;
+    else if (strcmp(key, "environment") == 0)
+        text = sb->local ? "linux-namespace" : "agent";
+    else if (strcmp(key, "carrier") == 0)
+        text = "single";
+    else if (strcmp(key, "workspace") == 0 && sb->local)
+        text = nsbx_local_workspace(sb->local);
+    lua_pushstring(L, text); /* NULL: nil */
+    return 1;
+}
+
+static void describe(lua_State *L, void *ptr)
+{
+    const struct nsbx_sandbox *sb = ptr;
+    lua_pushfstring(L, "%s, %s", sb->id, status(sb));
+}
+
+static char *copy(lua_State *L, const char *text)
+{
+    char *out = text ? nsbx_strdup(text) : NULL;
+    if (text && !out)
+        nsbx_raise_nomem(L, NULL, "a sandbox");
+    return out;
+}
+
+struct nsbx_sandbox *nsbx_sandbox_push(lua_State *L, const char *id, const char *root_dir, const char *cwd)
+{
+    struct nsbx_box *box = nsbx_box_push(L, &nsbx_sandbox_type, 2);
+    struct nsbx_sandbox *sb = nsbx_calloc(1, sizeof *sb);
+    if (!sb)
+        nsbx_raise_nomem(L, NULL, "a sandbox");
+    nsbx_list_init(&sb->processes);
+    box->ptr = sb;
+    sb->id = copy(L, id);
+    sb->root_dir = copy(L, root_dir);
+    sb->cwd = copy(L, cwd);
+    return sb;
+}
+
+struct nsbx_sandbox *nsbx_sandbox_self(lua_State *L, const char *op)
+{
+    struct nsbx_sandbox *sb = nsbx_box_open(L, &nsbx_sandbox_type, op);
+    if (sb->destroyed) {
+        struct nsbx_err err = {0};
+        nsbx_err_set(&err, NSBX_E_DESTROYED, "the sandbox was destroyed");
+        nsbx_raise(L, &err, op, sb->id);
+    }
+    return sb;
+}
+
+/* ---- destroy ---- */
+
+static int destroy_done(lua_State *L, int status, lua_KContext timeout_ms);
+
+/* The next thing to wait for: each process of an agent that goes on without us; then the local sandbox as a whole. */
+static struct nsbx_op *next_op(struct nsbx_sandbox *sb, int64_t timeout_ms, bool *nomem)
+{
+    struct nsbx_op *op = NULL;
+    if (sb->local) {
+        op = nsbx_local_destroy(sb->local, timeout_ms);
+        *nomem = !op;
+        return op;
+    }
+    nsbx_list_each (node, &sb->processes) {
+        struct nsbx_process *p = nsbx_container_of(node, struct nsbx_process, node);
+        if (p->ending || nsbx_exec_finished(p->exec))
+            continue;
+        p->ending = true;
+        op = nsbx_exec_cancel(p->exec);
+        *nomem = !op;
+        return op;
+    }
+    return NULL;
+}
+
+static void let_go(struct nsbx_sandbox *sb)
+{
+    struct nsbx_err gone = {0};
+    nsbx_err_set(&gone, NSBX_E_DESTROYED, "the sandbox was destroyed");
+    if (sb->guest)
+        nsbx_guest_gone(sb->guest, &gone);
+    if (sb->local)
+        nsbx_local_free(sb->local);
+    else
+        nsbx_guest_free(sb->guest);
+    sb->local = NULL;
+    sb->guest = NULL;
+}
+
+static int destroy_next(lua_State *L, struct nsbx_sandbox *sb, int64_t timeout_ms)
+{
+    void **slot = nsbx_wait_slot(L);
+    bool nomem = false;
+    *slot = next_op(sb, timeout_ms, &nomem);
+    if (nomem)
+        return nsbx_raise_nomem(L, "destroy", "the operation");
+    if (*slot)
+        return nsbx_wait(L, "destroy", NSBX_WAIT_SHIELDED, destroy_done, (lua_KContext)timeout_ms);
+    let_go(sb);
+    if (!sb->end.code)
+        return 0;
+    struct nsbx_err err = sb->end;
+    sb->end.code = 0;
+    return nsbx_raise(L, &err, "destroy", sb->id);
+}
+
+static int destroy_done(lua_State *L, int status, lua_KContext timeout_ms)
+{
+    (void)status;
+    struct nsbx_sandbox *sb = ((struct nsbx_box *)lua_touserdata(L, 1))->ptr;
+    if (sb->local) {
+        nsbx_waited(L, "destroy", sb->id); /* it stays with us when this fails: one can try again */
+        nsbx_wait_over(L, -1);
+        let_go(sb);
+        return 0;
+    }
+    const struct nsbx_err *err = nsbx_op_err(nsbx_wait_op(L));
+    if (err && !sb->end.code)
+        sb->end = *err;
+    nsbx_wait_over(L, -1);
+    lua_pop(L, 1);
+    return destroy_next(L, sb, timeout_ms);
+}
+
+static int destroy_within(lua_State *L, struct nsbx_sandbox *sb, int64_t timeout_ms)
+{
+    lua_settop(L, 1);
+    if (!sb->guest)
+        return 0;
+    sb->destroyed = true;
+    if (sb->local) {
+        struct nsbx_err gone = {0};
+        nsbx_err_set(&gone, NSBX_E_DESTROYED, "the sandbox was destroyed");
+        nsbx_guest_gone(sb->guest, &gone);
+    }
+    return destroy_next(L, sb, timeout_ms);
+}
+
+static int destroy(lua_State *L)
+{
+    static const struct nsbx_option options[] = {
+        {.key = "timeout", .kind = NSBX_KIND_SECONDS, .max = DESTROY_MAX_S}, {0}};
+    struct nsbx_sandbox *sb = nsbx_box_open(L, &nsbx_sandbox_type, "destroy");
+    nsbx_check_count(L, 2, "destroy", "sandbox:destroy([{timeout=}])");
+    nsbx_check_options(L, 2, "destroy", options);
+    return destroy_within(L, sb, nsbx_option_ms(L, 2, "timeout", DESTROY_TIMEOUT_S * 1000));
+}
+
+static int closed(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)ctx;
+    if (status == LUA_OK || status == LUA_YIELD)
+        return 0;
+    lua_warning(L, "nsbx: a sandbox could not be destroyed while an error was on its way: ", 1);
+    lua_warning(L, luaL_tolstring(L, -1, NULL), 0);
+    return 0;
+}
+
+/* close and __close: destroy. While an error is on its way, a failure of ours must not take its place. */
+static int close_sandbox(lua_State *L)
+{
+    struct nsbx_box *box = nsbx_box_self(L, &nsbx_sandbox_type, "close");
+    if (!box->ptr)
+        return 0;
+    if (lua_isnoneornil(L, 2))
+        return destroy_within(L, box->ptr, DESTROY_TIMEOUT_S * 1000);
+    lua_settop(L, 1);
+    lua_pushcfunction(L, destroy);
+    lua_insert(L, 1);
+    return closed(L, lua_pcallk(L, 1, 0, 0, 0, closed), 0);
+}
+
+static const luaL_Reg methods[] = {
+    {"exec", nsbx_sandbox_exec},
+    {"spawn", nsbx_sandbox_spawn},
+    {"write_file", nsbx_sandbox_write_file},
+    {"read_file", nsbx_sandbox_read_file},
+    {"read_file_stream", nsbx_sandbox_read_file_stream},
+    {"list_files", nsbx_sandbox_list_files},
+    {"walk_files", nsbx_sandbox_walk_files},
+    {"destroy", destroy},
+    {NULL, NULL},
+};
+const struct nsbx_type nsbx_sandbox_type = {
+    .name = "nsbx.sandbox",
+    .noun = "sandbox",
+    .drop = drop_sandbox,
+    .close = close_sandbox,
+    .methods = methods,
+    .field = field,
+    .describe = describe,
+};

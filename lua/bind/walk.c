@@ -1,0 +1,182 @@
+/* The sandbox's directories: walk_files iterates, list_files gives the whole list. */
+#include "transport/walk.h"
+
+#include "base/limits.h"
+#include "error.h"
+#include "options.h"
+#include "sandbox.h"
+
+#define LIST_TIMEOUT_S 60
+#define LIST_MAX_S 86400
+#define MOST 9007199254740991.0
+
+static void drop_walk(lua_State *L, void *ptr)
+{
+    (void)L;
+    nsbx_walk_close(ptr);
+}
+
+static const struct nsbx_type walk_type = {.name = "nsbx.walk", .noun = "walk", .drop = drop_walk};
+
+/* Pushes the object of a walk; its user value is the sandbox at index 1. */
+static struct nsbx_box *push_walk(lua_State *L, struct nsbx_sandbox *sb, const struct nsbx_walk_request *request,
+                                  const char *op)
+{
+    struct nsbx_err err = {0};
+    struct nsbx_walk *w;
+    struct nsbx_box *box = nsbx_box_push(L, &walk_type, 1);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, -2, 1);
+    if (nsbx_walk_open(sb->guest, request, &w, &err) < 0)
+        nsbx_raise(L, &err, op, sb->id);
+    box->ptr = w;
+    return box;
+}
+
+static void push_entry(lua_State *L, const struct nsbx_entry *e)
+{
+    lua_createtable(L, 0, 5);
+    lua_pushstring(L, e->path);
+    lua_setfield(L, -2, "path");
+    lua_pushinteger(L, e->size);
+    lua_setfield(L, -2, "size");
+    lua_pushstring(L, nsbx_entry_type_name(e->type));
+    lua_setfield(L, -2, "type");
+    lua_pushinteger(L, e->mode);
+    lua_setfield(L, -2, "mode");
+    lua_pushnumber(L, e->mtime);
+    lua_setfield(L, -2, "mtime");
+}
+
+/* Raises when the wait for entries, whose box is on the top, failed; the walk in the box at `walk` is closed then. */
+static void check_came(lua_State *L, int walk, const char *op)
+{
+    struct nsbx_box *box = lua_touserdata(L, walk);
+    if (nsbx_op_state(nsbx_wait_op(L)) != NSBX_OP_DONE)
+        nsbx_box_drop(L, box);
+    lua_getiuservalue(L, walk, 1);
+    lua_insert(L, -2);
+    struct nsbx_sandbox *sb = ((struct nsbx_box *)lua_touserdata(L, -2))->ptr;
+    nsbx_waited(L, op, sb->id);
+    nsbx_wait_over(L, -1);
+    lua_pop(L, 2);
+    if (!box->ptr)
+        nsbx_misused(L, op, "the walk was closed meanwhile");
+}
+
+/* ---- walk_files ---- */
+
+static int entries_came(lua_State *L, int status, lua_KContext ctx);
+
+static int push_next(lua_State *L, struct nsbx_box *box)
+{
+    struct nsbx_walk *w = box->ptr;
+    struct nsbx_entry entry;
+    if (nsbx_walk_take(w, &entry)) {
+        push_entry(L, &entry);
+        return 1;
+    }
+    if (nsbx_walk_ended(w)) {
+        nsbx_box_drop(L, box);
+        lua_pushnil(L);
+        return 1;
+    }
+    lua_settop(L, 1);
+    void **slot = nsbx_wait_slot(L);
+    *slot = nsbx_walk_next(w, -1); /* bounded by the transport's idle limit */
+    return nsbx_wait(L, "walk_files", NSBX_WAIT, entries_came, 0);
+}
+
+static int entries_came(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status, (void)ctx;
+    check_came(L, 1, "walk_files");
+    return push_next(L, lua_touserdata(L, 1));
+}
+
+static int next_entry(lua_State *L)
+{
+    nsbx_box_open(L, &walk_type, "walk_files");
+    nsbx_checkpoint(L, "walk_files");
+    return push_next(L, lua_touserdata(L, 1));
+}
+
+int nsbx_sandbox_walk_files(lua_State *L)
+{
+    static const char *const orders[] = {"none", "name", NULL};
+    static const struct nsbx_option options[] = {
+        {.key = "pattern", .kind = NSBX_KIND_TEXT},
+        {.key = "include_hidden", .kind = NSBX_KIND_BOOLEAN},
+        {.key = "max_depth", .kind = NSBX_KIND_COUNT, .max = MOST},
+        {.key = "max_entries", .kind = NSBX_KIND_COUNT, .max = MOST},
+        {.key = "max_visited_entries", .kind = NSBX_KIND_COUNT, .min = 1, .max = MOST},
+        {.key = "order", .kind = NSBX_KIND_CHOICE, .choices = orders},
+        {0}};
+    struct nsbx_sandbox *sb = nsbx_sandbox_self(L, "walk_files");
+    nsbx_check_count(L, 3, "walk_files", "sandbox:walk_files(path[, options])");
+    struct nsbx_walk_request request = {.path = nsbx_check_text(L, 2, "walk_files", "path")};
+    nsbx_check_options(L, 3, "walk_files", options);
+    request.pattern = nsbx_option_text(L, 3, "pattern", NULL);
+    request.include_hidden = nsbx_option_flag(L, 3, "include_hidden");
+    request.sorted = nsbx_option_choice(L, 3, "order", orders, 0) == 1;
+    request.max_depth = nsbx_option_count(L, 3, "max_depth", -1);
+    request.max_entries = nsbx_option_count(L, 3, "max_entries", -1);
+    request.max_visited = nsbx_option_count(L, 3, "max_visited_entries", -1);
+    nsbx_checkpoint(L, "walk_files");
+    lua_pushcfunction(L, next_entry);
+    push_walk(L, sb, &request, "walk_files");
+    lua_pushnil(L);
+    lua_pushvalue(L, -2);
+    return 4;
+}
+
+/* ---- list_files ---- */
+
+/* Stack: the sandbox at 1, the walk at 2, the list at 3. */
+static int list_more(lua_State *L, int64_t timeout_ms);
+
+static int list_came(lua_State *L, int status, lua_KContext timeout_ms)
+{
+    (void)status;
+    check_came(L, 2, "list_files");
+    return list_more(L, timeout_ms);
+}
+
+static int list_more(lua_State *L, int64_t timeout_ms)
+{
+    struct nsbx_box *box = lua_touserdata(L, 2);
+    struct nsbx_walk *w = box->ptr;
+    struct nsbx_entry entry;
+    for (lua_Integer n = (lua_Integer)lua_rawlen(L, 3); nsbx_walk_take(w, &entry);) {
+        push_entry(L, &entry);
+        lua_rawseti(L, 3, ++n);
+    }
+    if (nsbx_walk_ended(w)) {
+        nsbx_box_drop(L, box);
+        return 1;
+    }
+    void **slot = nsbx_wait_slot(L);
+    *slot = nsbx_walk_next(w, timeout_ms);
+    return nsbx_wait(L, "list_files", NSBX_WAIT, list_came, (lua_KContext)timeout_ms);
+}
+
+int nsbx_sandbox_list_files(lua_State *L)
+{
+    static const struct nsbx_option options[] = {{.key = "timeout", .kind = NSBX_KIND_SECONDS, .max = LIST_MAX_S},
+                                                 {0}};
+    struct nsbx_sandbox *sb = nsbx_sandbox_self(L, "list_files");
+    nsbx_check_count(L, 3, "list_files", "sandbox:list_files(path[, {timeout=}])");
+    struct nsbx_walk_request request = {.path = nsbx_check_text(L, 2, "list_files", "path"),
+                                        .max_depth = -1,
+                                        .max_entries = -1,
+                                        .max_visited = -1,
+                                        .list = true};
+    nsbx_check_options(L, 3, "list_files", options);
+    int64_t timeout_ms = nsbx_option_ms(L, 3, "timeout", LIST_TIMEOUT_S * 1000);
+    nsbx_checkpoint(L, "list_files");
+    push_walk(L, sb, &request, "list_files");
+    lua_replace(L, 2);
+    lua_settop(L, 2);
+    lua_newtable(L);
+    return list_more(L, timeout_ms);
+}
