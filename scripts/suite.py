@@ -101,7 +101,8 @@ def environment(**more):
 
 def check(suite):
     if suite.wants("check"):
-        suite.counted("check", suite.run([path("scripts/check")], CHECK_SECONDS))
+        env = environment(**({"NSBX_TIDY_NODES": "225000"} if suite.full else {}))
+        suite.counted("check", suite.run([path("scripts/check")], CHECK_SECONDS, env=env))
 
 
 def build(suite, preset):
