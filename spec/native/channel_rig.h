@@ -443,6 +443,8 @@ static inline void channel_rig_close(void)
         nsbx_single_server_close(rig.server);
     }
     turn_for(1);
+    for (int i = 0; i < 2000 && nsbx_loop_live(loop, NULL, NULL); i++)
+        turn_for(1); /* a worker may still be closing a file */
     rig_close();
 }
 
