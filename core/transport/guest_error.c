@@ -110,7 +110,7 @@ int nsbx_guest_refusal(const json_t *refusal, struct nsbx_err *err)
     const char *reason = *word ? word : name ? name : sys ? nsbx_errno_name(sys) : "";
     if (strstr(text, "escapes the workspace")) { /* the jail's texts carry no word */
         code = NSBX_E_FORBIDDEN;
-        reason = "outside_workspace";
+        reason = *word ? word : "outside_workspace";
     }
     nsbx_err_reason(err, code, reason ? reason : "", "%s%s%s", line, *rest ? ": " : "", rest);
     if (err)
