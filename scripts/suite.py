@@ -139,6 +139,15 @@ def scripts(suite):
             suite.counted(name, suite.run([sys.executable, file], 120))
 
 
+def agents(suite):
+    """The agent by its wire, the sanitized one and the static one that is shipped."""
+    for preset in ("dev", "release"):
+        name = f"agent ({preset})"
+        if suite.wants(name):
+            command = [sys.executable, path("spec/support/test_agent.py"), path("build", preset, "bin/nsbx-agent")]
+            suite.counted(name, suite.run(command, SPEC_SECONDS, env=environment()))
+
+
 class Place:
     """Where specs run: as whom, in which copy of the tree, with which agent."""
 
@@ -302,6 +311,7 @@ def main():
         if builds(suite):
             scripts(suite)
             native(suite, "dev")
+            agents(suite)
             specs(suite)
             fuzz(suite)
             if suite.full:

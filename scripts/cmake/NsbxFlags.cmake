@@ -20,7 +20,7 @@ set(NSBX_STRICT
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
     list(APPEND NSBX_STRICT -Wlogical-op -Wduplicated-cond -Wduplicated-branches -Wjump-misses-init)
 else()
-    list(APPEND NSBX_STRICT -Wconditional-uninitialized -Wcomma -Wassign-enum)
+    list(APPEND NSBX_STRICT -Wcomma -Wassign-enum)
 endif()
 if(NSBX_WERROR)
     list(APPEND NSBX_STRICT -Werror)
