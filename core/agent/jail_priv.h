@@ -14,7 +14,9 @@ struct nsbx_jail_root {
 struct nsbx_trail {
     const struct nsbx_jail_root *root;
     int root_fd, dir; /* O_PATH, owned */
-    bool make;        /* missing directories are made */
+    bool make;    /* missing directories are made, those that the path itself names, not those that a link does */
+    size_t own;   /* bytes at the end of todo that are the path's own */
+    bool of_link; /* the name at hand is a link's */
     unsigned links, steps;
     char done[NSBX_PATH_MAX];     /* the names that lead from the root to dir: "a/b", "" */
     char todo[2 * NSBX_PATH_MAX]; /* what is still to be walked */

@@ -37,7 +37,8 @@ enum phase { SERVING, STOPPING, ENDING, OVER };
 struct life {
     struct nsbx_agent agent; /* first: agent callbacks find the rest through it */
     enum phase phase;
-    struct nsbx_signal *on_term, *on_child;
+    struct nsbx_signal_from *on_term;
+    struct nsbx_signal *on_child;
     struct nsbx_stream *lifeline;
     struct nsbx_timer *deadline; /* while stopping, then for the farewell */
 };
@@ -90,10 +91,13 @@ static void on_deadline(void *ud)
     life->phase = OVER;
 }
 
-static void on_term(void *ud, int signo)
+/* A PID 1 listens to its owner, who is outside of its pid namespace, and not to the commands that it runs. */
+static void on_term(void *ud, int signo, pid_t sender)
 {
+    struct life *life = ud;
     (void)signo;
-    stop(ud);
+    if (sender == 0 || !life->agent.config->as_pid_1)
+        stop(life);
 }
 
 static void on_child(void *ud, int signo)
@@ -134,7 +138,7 @@ static void tear_down(struct life *life)
     struct nsbx_agent *agent = &life->agent;
     agent->on_execution_gone = NULL;
     nsbx_agent_stop_listening(agent);
-    nsbx_signal_close(life->on_term);
+    nsbx_signal_from_close(life->on_term);
     nsbx_signal_close(life->on_child);
     nsbx_stream_close(life->lifeline);
     nsbx_list_each (execution, &agent->executions)
@@ -146,7 +150,7 @@ static void tear_down(struct life *life)
     /* Steps on the pool that are still under way come back, and their tasks with them. */
     if (life->deadline)
         nsbx_timer_start(life->deadline, TEAR_DOWN_MS);
-    while (!nsbx_list_empty(&agent->executions) || !nsbx_list_empty(&agent->tasks))
+    while (agent->loop && nsbx_loop_live(agent->loop, NULL, NULL) > (life->deadline ? 1 : 0))
         nsbx_loop_turn(agent->loop, NSBX_TURN_WAIT);
     nsbx_timer_close(life->deadline);
     nsbx_registry_free(agent->registry);
@@ -214,7 +218,7 @@ static int open_parts(struct life *life, struct nsbx_err *err)
     life->deadline = nsbx_timer_new(agent->loop, on_deadline, life);
     if (!life->deadline)
         return nsbx_err_nomem(err, "a timer");
-    rc = nsbx_signal_watch(agent->loop, SIGTERM, on_term, life, &life->on_term, err);
+    rc = nsbx_signal_watch_from(agent->loop, SIGTERM, on_term, life, &life->on_term, err);
     if (rc == 0 && config->as_pid_1)
         rc = nsbx_signal_watch(agent->loop, SIGCHLD, on_child, life, &life->on_child, err);
     return rc ? rc : open_lifeline(life, err);

@@ -24,6 +24,7 @@ int nsbx_trail_begin(struct nsbx_trail *t, const struct nsbx_jail_root *root, in
     t->links = t->steps = 0;
     t->done[0] = '\0';
     strcpy(t->todo, below); /* shorter than NSBX_PATH_MAX */
+    t->own = strlen(below);
     t->dir = fcntl(root_fd, F_DUPFD_CLOEXEC, 0);
     return t->dir < 0 ? -errno : 0;
 }
@@ -46,6 +47,8 @@ static int next_name(struct nsbx_trail *t, char name[NAME_MAX + 1], bool *last)
     name[n] = '\0';
     const char *rest = start + n + strspn(start + n, "/");
     *last = *rest == '\0';
+    t->of_link = strlen(t->todo) > t->own;
+    t->own = NSBX_MIN(t->own, strlen(rest));
     memmove(t->todo, rest, strlen(rest) + 1);
     return 0;
 }
@@ -172,7 +175,7 @@ static int arrive(struct nsbx_trail *t, const char *name)
 static int enter(struct nsbx_trail *t, const char *name)
 {
     int dir = openat(t->dir, name, OPEN_DIR);
-    if (dir < 0 && errno == ENOENT && t->make) {
+    if (dir < 0 && errno == ENOENT && t->make && !t->of_link) {
         if (mkdirat(t->dir, name, 0777) != 0 && errno != EEXIST)
             return -errno;
         dir = openat(t->dir, name, OPEN_DIR);

@@ -126,6 +126,8 @@ class Agent:
     def __init__(self, program, token=None, env=None, options=(), listen="unix", workspace=None, wrap=(), pass_fds=(),
                  lifeline=False, expect_exit=0, quiet=True):
         self.token, self.listen, self.expect_exit, self.quiet = token, listen, expect_exit, quiet
+        with open(program, "rb") as f:
+            self.sanitized = b"__asan_init" in f.read()  # its memory is the sanitizer's, and its time too
         self.place = tempfile.mkdtemp(prefix="nsbx-agent-")
         self.workspace = workspace or os.path.join(self.place, "ws")
         os.makedirs(self.workspace, exist_ok=True)
@@ -150,6 +152,8 @@ class Agent:
             listener.listen(64)
             keep_three_taken()
             environ["NAMZU_AGENT_VSOCK_PORT"] = "1024"
+        if self.sanitized:
+            environ["ASAN_OPTIONS"] = environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1:detect_leaks=1"
         environ.update(env or {})
         self.lifeline = None
         command = [*wrap, program, *options]
@@ -283,6 +287,12 @@ class Agent:
                 if line.startswith(field + ":"):
                     return int(line.split()[1])
         raise AssertionError(f"no {field}")
+
+    def check_growth(self, before, limit, field="VmHWM"):
+        """In KiB, exactly for a program as it is released; a sanitized one only shows what is out of all proportion."""
+        grown = self.memory(field) - before
+        limit = limit * 6 + (32 << 10) if self.sanitized else limit
+        assert grown <= limit, f"{field} grew by {grown} KiB, limit {limit}"
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
