@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* Blocks of one step. Written ones join what arrives meanwhile, so that reading and writing overlap. */
-enum { FILE_BLOCK = 256 * 1024, FULL_AT = 512 * 1024 };
+enum { FILE_BLOCK = 256 * 1024 };
 enum { FILL_MAX = NSBX_SPOOL_MEMORY + 4 * NSBX_STREAM_READ_CHUNK };
 
 struct nsbx_spool {
@@ -174,10 +174,11 @@ static void flush(struct nsbx_spool *s)
     start(s, write_block);
 }
 
-static void flush_if_due(struct nsbx_spool *s)
+/* Before n bytes more are taken. */
+static void flush_if_due(struct nsbx_spool *s, size_t n)
 {
     size_t due = s->in_file ? FILE_BLOCK : NSBX_SPOOL_MEMORY;
-    if (!s->stepping && !s->err.code && s->fill.len > due)
+    if (!s->stepping && !s->err.code && s->fill.len && s->fill.len + n > due)
         flush(s);
 }
 
@@ -193,7 +194,7 @@ static void end_step(struct nsbx_spool *s)
         if (s->flight.cap > 2 * FILE_BLOCK)
             nsbx_buf_free(&s->flight);
         s->flight.head = s->flight.len = 0;
-        flush_if_due(s);
+        flush_if_due(s, 0);
     } else {
         nsbx_buf_commit(&s->flight, s->step.n);
         s->read_at += s->step.n;
@@ -228,17 +229,14 @@ void nsbx_spool_free(struct nsbx_spool *s)
 void nsbx_spool_write(struct nsbx_spool *s, const uint8_t *bytes, size_t n)
 {
     struct nsbx_err err;
-    if (s->err.code)
-        return;
-    if (nsbx_buf_append(&s->fill, bytes, n, &err) != 0)
+    flush_if_due(s, n);
+    if (!s->err.code && nsbx_buf_append(&s->fill, bytes, n, &err) != 0)
         fail(s, &err);
-    else
-        flush_if_due(s);
 }
 
 bool nsbx_spool_full(const struct nsbx_spool *s)
 {
-    return s->stepping && s->fill.len >= FULL_AT;
+    return s->stepping && s->fill.len >= FILE_BLOCK;
 }
 
 bool nsbx_spool_settled(const struct nsbx_spool *s)
