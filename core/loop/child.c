@@ -279,7 +279,7 @@ int nsbx_child_start(struct nsbx_loop *loop, const struct nsbx_spawn *spec,
     if (rc)
         return rc;
     rc = nsbx_child_new(loop, "child", on_exit, ud, &c, err);
-    if (rc)
+    if (!c)
         return rc;
     rc = start(c, &plan, err);
     if (!rc) {

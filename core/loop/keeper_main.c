@@ -24,7 +24,8 @@ enum {
 
 /* A process has one keeper's life at most, and its stack may be small. */
 static struct keeper {
-    int control; /* -1: the program is gone, or it released us */
+    int control;
+    bool control_ended; /* the program is gone, or it says no more */
     int signals;
     pid_t leader;
     bool leader_held;  /* not reaped yet: its number and its group's are nobody else's */
@@ -50,8 +51,7 @@ static int64_t now_ms(void)
 static void tell(struct keeper *k, enum nsbx_keeper_type type, int32_t a, int32_t b)
 {
     struct nsbx_keeper_msg msg = {.type = (int32_t)type, .a = a, .b = b};
-    if (k->control >= 0)
-        send(k->control, &msg, sizeof msg, MSG_NOSIGNAL);
+    send(k->control, &msg, sizeof msg, MSG_NOSIGNAL);
 }
 
 /* ---- starting the leader ---- */
@@ -165,12 +165,14 @@ static bool all_children_dead(void)
     return waitid(P_ALL, 0, &si, WSTOPPED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
 }
 
-static void reap_unless_leader(void *ud, pid_t pid)
+static bool reap_unless_leader(void *ud, pid_t pid)
 {
     struct keeper *k = ud;
     siginfo_t si = {0};
-    if (pid != k->leader && waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG) == 0 && si.si_pid)
-        k->children_changed = true; /* the list changed under the pass: another one follows */
+    if (pid == k->leader || waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG) < 0 || !si.si_pid)
+        return false;
+    k->children_changed = true; /* the list changed under the pass: another one follows */
+    return true;
 }
 
 /* An ended leader that is held is the first that any wait for all children finds: the others are asked for one by one. */
@@ -282,23 +284,17 @@ static void signal_tree(struct keeper *k, int signo)
         ;
 }
 
-static void program_gone(struct keeper *k)
-{
-    close(k->control);
-    k->control = -1;
-    if (!k->released)
-        end_after(k, 0);
-}
-
 static void read_control(struct keeper *k)
 {
-    while (k->control >= 0) {
+    for (;;) {
         struct nsbx_keeper_msg msg;
         ssize_t n = recv(k->control, &msg, sizeof msg, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n != (ssize_t)sizeof msg) {
-            program_gone(k);
+            k->control_ended = true;
+            if (!k->released)
+                end_after(k, 0);
             return;
         }
         if (msg.type == NSBX_KEEPER_SIGNAL && msg.b)
@@ -331,11 +327,12 @@ static int due_in(const struct keeper *k)
 _Noreturn void nsbx_keeper_main(const struct nsbx_spawn_plan *plan, int control)
 {
     struct keeper *k = &self;
+    nsbx_spawn_block_signals(true);
     k->control = control;
     begin(k, plan);
     for (;;) {
         struct pollfd fds[] = {{.fd = k->signals, .events = POLLIN}, {.fd = k->control, .events = POLLIN}};
-        poll(fds, 2, due_in(k)); /* a closed control is -1, which poll passes over */
+        poll(fds, k->control_ended ? 1 : 2, due_in(k));
         if (fds[0].revents) {
             drain_signals(k);
             k->children_changed = true;

@@ -5,15 +5,16 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum {
-    STAT_BYTES = 512,                   /* more than the 22 fields that are read can take */
-    DIRENT_BYTES = 2048,                /* small, so that the numbers are fresh when they are looked at */
-    PID_PROBE_MAX = 4 * 1024 * 1024,    /* the kernel's largest pid_max */
-    USED_MAX = NSBX_TREE_SLOTS / 4 * 3, /* so that a search ends */
+    STAT_BYTES = 512,           /* more than the 22 fields that are read can take */
+    DIRENT_BYTES = 2048,        /* small, so that the numbers are fresh when they are looked at */
+    PID_PROBE_NEAR = 64 * 1024, /* where most systems' numbers are */
+    PIDS = 4 * 1024 * 1024,     /* the kernel's largest pid_max */
     FIELD_STATE = 3,
     FIELD_THREADS = 20,
     FIELD_START = 22,
@@ -87,6 +88,13 @@ static bool read_stat(const struct nsbx_tree *t, pid_t pid, struct proc_stat *ou
 
 /* ---- opening ---- */
 
+struct nsbx_tree_slot {
+    uint64_t start;
+    uint32_t round;     /* the one that `start` is of; others: free */
+    uint32_t walk : 31; /* the last one that met it */
+    uint32_t own : 1;   /* our own child */
+};
+
 /* A /proc that was mounted in another pid namespace shows us under another number, or not at all. */
 static bool shows_us(int proc, pid_t self)
 {
@@ -96,12 +104,15 @@ static bool shows_us(int proc, pid_t self)
     return n > 0 && (size_t)n == strlen(want) && memcmp(link, want, (size_t)n) == 0;
 }
 
-/* Most keepers never need it. */
+/* Most keepers never need any of it. */
 static void open_once(struct nsbx_tree *t)
 {
     if (t->self)
         return;
     t->self = getpid();
+    void *slots = mmap(NULL, PIDS * sizeof *t->slots, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    t->slots = slots == MAP_FAILED ? NULL : slots;
     t->proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (t->proc >= 0 && !shows_us(t->proc, t->self)) {
         close(t->proc);
@@ -111,41 +122,38 @@ static void open_once(struct nsbx_tree *t)
 
 /* ---- the table ---- */
 
-static struct nsbx_tree_slot *find(struct nsbx_tree *t, pid_t pid)
-{
-    size_t i = ((size_t)pid * 2654435761u) % NSBX_TREE_SLOTS;
-    while (t->slots[i].pid && t->slots[i].pid != pid)
-        i = (i + 1) % NSBX_TREE_SLOTS;
-    return &t->slots[i]; /* its slot, or the free one where it belongs */
-}
-
 void nsbx_tree_forget(struct nsbx_tree *t)
 {
     open_once(t);
-    memset(t->slots, 0, sizeof t->slots);
-    t->used = 0;
+    t->round++;
+    t->low = PIDS;
+    t->high = 0;
 }
 
-/* NULL when the table is full. */
-static struct nsbx_tree_slot *record(struct nsbx_tree *t, pid_t pid, bool own, uint64_t start)
+/* NULL when it was not met. */
+static struct nsbx_tree_slot *find(const struct nsbx_tree *t, pid_t pid)
 {
-    struct nsbx_tree_slot *slot = find(t, pid);
-    if (!slot->pid) {
-        if (t->used >= USED_MAX)
-            return NULL;
-        t->used++;
-    }
-    *slot = (struct nsbx_tree_slot){.pid = pid, .own = own, .walk = t->walk, .start = start};
-    return slot;
+    if (!t->slots || pid < 0 || pid >= PIDS || t->slots[pid].round != t->round)
+        return NULL;
+    return &t->slots[pid];
+}
+
+static void record(struct nsbx_tree *t, pid_t pid, bool own, uint64_t start)
+{
+    if (!t->slots || pid < 0 || pid >= PIDS)
+        return;
+    t->slots[pid] = (struct nsbx_tree_slot){.start = start, .round = t->round, .walk = t->walk, .own = own};
+    t->low = pid < t->low ? pid : t->low;
+    t->high = pid > t->high ? pid : t->high;
 }
 
 /* Whether `pid` is a descendant met before and still the same process. */
-static bool is_met(struct nsbx_tree *t, pid_t pid)
+static bool is_met(const struct nsbx_tree *t, pid_t pid)
 {
     struct nsbx_tree_slot *slot = find(t, pid);
-    if (!slot->pid)
-        return false;
     struct proc_stat now;
+    if (!slot)
+        return false;
     if (slot->walk != t->walk) {
         if (!read_stat(t, pid, &now) || now.start != slot->start)
             return false;
@@ -179,10 +187,17 @@ static void each_pid(struct nsbx_tree *t, void (*fn)(struct nsbx_tree *t, pid_t 
 }
 
 struct child_visit {
-    void (*fn)(void *ud, pid_t pid);
+    bool (*fn)(void *ud, pid_t pid);
     void *ud;
-    bool any;
+    bool any, wanted;
 };
+
+static void visit_one(struct child_visit *v, pid_t pid)
+{
+    v->any = true;
+    if (v->fn(v->ud, pid))
+        v->wanted = true;
+}
 
 static void visit_if_child(struct nsbx_tree *t, pid_t pid, void *ud)
 {
@@ -190,8 +205,7 @@ static void visit_if_child(struct nsbx_tree *t, pid_t pid, void *ud)
     struct proc_stat stat;
     if (!read_stat(t, pid, &stat) || stat.ppid != t->self)
         return;
-    v->any = true;
-    v->fn(v->ud, pid);
+    visit_one(v, pid);
 }
 
 /* The kernel's own list of them, where it is configured. */
@@ -210,24 +224,22 @@ static bool children_listed(struct nsbx_tree *t, struct child_visit *v)
                 continue;
             }
             if (pid)
-                v->fn(v->ud, pid);
+                visit_one(v, pid);
             pid = 0;
         }
     close(fd);
     return true;
 }
 
-/* Without /proc: asks for every number there can be. Exact and slow (a second of system calls). */
+/* Without /proc: asks for every number there can be. Exact, but all of them take half a second. */
 static void children_probed(struct child_visit *v)
 {
-    for (pid_t pid = 2; pid < PID_PROBE_MAX; pid++) {
-        siginfo_t si;
-        if (waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0)
-            v->fn(v->ud, pid);
-    }
+    for (pid_t pid = 2; pid < PIDS && !(v->wanted && pid >= PID_PROBE_NEAR); pid++)
+        if (syscall(SYS_waitid, P_PID, pid, NULL, WEXITED | WNOHANG | WNOWAIT, NULL) == 0)
+            visit_one(v, pid);
 }
 
-void nsbx_tree_children(struct nsbx_tree *t, void (*fn)(void *ud, pid_t pid), void *ud)
+void nsbx_tree_children(struct nsbx_tree *t, bool (*fn)(void *ud, pid_t pid), void *ud)
 {
     struct child_visit v = {.fn = fn, .ud = ud};
     open_once(t);
@@ -240,17 +252,13 @@ void nsbx_tree_children(struct nsbx_tree *t, void (*fn)(void *ud, pid_t pid), vo
 
 /* ---- signals ---- */
 
-static void signal_one(const struct nsbx_tree *t, const struct nsbx_tree_slot *slot, int signo)
+static void signal_other(const struct nsbx_tree *t, pid_t pid, uint64_t start, int signo)
 {
-    if (slot->own) {
-        kill(slot->pid, signo);
-        return;
-    }
-    int pidfd = (int)syscall(SYS_pidfd_open, slot->pid, 0);
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd < 0)
         return;
     struct proc_stat now;
-    if (read_stat(t, slot->pid, &now) && now.start == slot->start)
+    if (read_stat(t, pid, &now) && now.start == start)
         syscall(SYS_pidfd_send_signal, pidfd, signo, NULL, 0);
     close(pidfd);
 }
@@ -269,17 +277,18 @@ struct walk {
     size_t met, fresh;
 };
 
-static void meet(struct nsbx_tree *t, struct walk *w, pid_t pid, pid_t pgrp, bool own, uint64_t start)
+static void meet(struct nsbx_tree *t, struct walk *w, pid_t pid, bool own, const struct proc_stat *stat)
 {
-    const struct nsbx_tree_slot *slot = record(t, pid, own, start);
-    if (!slot)
-        return;
-    w->fresh++;
+    record(t, pid, own, stat->start);
     w->met++;
-    signal_one(t, slot, w->signo);
-    if (w->signo == SIGSTOP && pgrp != w->last_group) {
-        stop_group(t, pgrp);
-        w->last_group = pgrp;
+    w->fresh++;
+    if (own)
+        kill(pid, w->signo);
+    else
+        signal_other(t, pid, stat->start, w->signo);
+    if (w->signo == SIGSTOP && stat->pgrp != w->last_group) {
+        stop_group(t, stat->pgrp);
+        w->last_group = stat->pgrp;
     }
 }
 
@@ -293,13 +302,13 @@ static void visit(struct nsbx_tree *t, pid_t pid, void *ud)
     if (!own && !is_met(t, stat.ppid))
         return;
     struct nsbx_tree_slot *slot = find(t, pid);
-    if (slot->pid && slot->start == stat.start) {
+    if (slot && slot->start == stat.start) {
         slot->own = own;
         slot->walk = t->walk;
         w->met++;
         return;
     }
-    meet(t, w, pid, stat.pgrp, own, stat.start);
+    meet(t, w, pid, own, &stat);
 }
 
 struct probe {
@@ -307,31 +316,39 @@ struct probe {
     struct walk *w;
 };
 
-static void visit_child(void *ud, pid_t pid)
+static bool visit_child(void *ud, pid_t pid)
 {
     struct probe *p = ud;
     siginfo_t si;
     bool dead = waitid(P_PID, (id_t)pid, &si, WSTOPPED | WNOHANG | WNOWAIT) < 0; /* a zombie never stops: ECHILD */
-    if (!dead && !find(p->t, pid)->pid)
-        meet(p->t, p->w, pid, getpgid(pid), true, 0);
+    if (!dead && !find(p->t, pid))
+        meet(p->t, p->w, pid, true, &(struct proc_stat){.pgrp = getpgid(pid)});
+    return !dead;
 }
 
 size_t nsbx_tree_signal_new(struct nsbx_tree *t, int signo)
 {
     struct walk w = {.signo = signo};
+    if (!t->slots && signo == SIGSTOP)
+        w.signo = SIGKILL; /* nothing can be remembered for later */
     t->walk++;
     each_pid(t, visit, &w);
-    /* Whoever walks knows of a living child: a /proc that shows none is of no use. */
+    /* Whoever walks knows of a living child: a /proc that shows none is of no use. A second look would cost too much. */
     if (!w.met) {
         struct probe p = {.t = t, .w = &w};
         nsbx_tree_children(t, visit_child, &p);
+        return 0;
     }
-    return w.fresh;
+    return t->slots ? w.fresh : 0;
 }
 
 void nsbx_tree_signal_all(struct nsbx_tree *t, int signo)
 {
-    for (size_t i = 0; i < NSBX_TREE_SLOTS; i++)
-        if (t->slots[i].pid)
-            signal_one(t, &t->slots[i], signo);
+    for (pid_t pid = t->low; pid <= t->high; pid++) {
+        const struct nsbx_tree_slot *slot = find(t, pid);
+        if (slot && slot->own)
+            kill(pid, signo);
+        else if (slot)
+            signal_other(t, pid, slot->start, signo);
+    }
 }

@@ -15,7 +15,7 @@ void nsbx_spawn_init(struct nsbx_spawn *s)
 
 static const char *search_path(const struct nsbx_spawn *spec)
 {
-    if (strchr(spec->file, '/'))
+    if (!*spec->file || strchr(spec->file, '/'))
         return NULL;
     for (const char *const *entry = spec->envp; *entry; entry++)
         if (strncmp(*entry, "PATH=", 5) == 0)
@@ -69,7 +69,7 @@ int nsbx_spawn_plan(struct nsbx_spawn_plan *plan, const struct nsbx_spawn *spec,
 
 void nsbx_spawn_names(struct nsbx_spawn_names *names, const struct nsbx_spawn *spec)
 {
-    snprintf(names->file, sizeof names->file, "%s", spec->file);
+    snprintf(names->file, sizeof names->file, "%s", *spec->file ? spec->file : "\"\"");
     snprintf(names->cwd, sizeof names->cwd, "%s",
              spec->cwd_fd >= 0 ? "the given descriptor"
              : spec->cwd       ? spec->cwd

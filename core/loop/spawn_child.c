@@ -21,8 +21,7 @@ enum {
     BUSY_PAUSE_MAX_MS = 64,
 };
 
-/* Some calls go to the kernel directly: glibc's sigaction refuses two signals that an embedder may have set all the same,
- * and its setres*id and setgroups would wait for the threads of a program of which this process is only a copy. */
+/* Some calls go to the kernel directly: glibc keeps two signals from its sigaction and its masks, and its setres*id and setgroups would wait for the threads of a program of which this process is only a copy. */
 
 void nsbx_spawn_default_signal(int signo)
 {
@@ -30,10 +29,11 @@ void nsbx_spawn_default_signal(int signo)
     syscall(SYS_rt_sigaction, signo, action, NULL, KERNEL_SIGSET_BYTES);
 }
 
-static void unblock_signals(void)
+void nsbx_spawn_block_signals(bool block)
 {
-    const unsigned char none[KERNEL_SIGSET_BYTES] = {0};
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, none, NULL, KERNEL_SIGSET_BYTES);
+    unsigned char set[KERNEL_SIGSET_BYTES];
+    memset(set, block ? 0xff : 0, sizeof set);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, set, NULL, KERNEL_SIGSET_BYTES);
 }
 
 /* ---- descriptors ---- */
@@ -268,7 +268,7 @@ void nsbx_spawn_exec(const struct nsbx_spawn_plan *plan, pid_t parent, int keep_
     if ((report->sys = die_with_parent(spec, parent)))
         return;
     report->stage = NSBX_SPAWN_STAGE_EXEC;
-    unblock_signals();
+    nsbx_spawn_block_signals(false);
     report->sys = plan->search ? exec_search(plan->search, spec) : exec_path(spec->file, spec);
 }
 

@@ -47,5 +47,7 @@ int nsbx_spawn_close_except(int *keep, size_t n);
 
 /* Sets a signal's disposition to the default one. */
 void nsbx_spawn_default_signal(int signo);
+/* All of them, libc's own two too, or none. */
+void nsbx_spawn_block_signals(bool block);
 
 #endif
