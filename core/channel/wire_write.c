@@ -47,16 +47,18 @@ struct dump {
 static int dump_piece(const char *piece, size_t n, void *ud)
 {
     struct dump *dump = ud;
-    dump->rc = nsbx_buf_append(dump->out, piece, n, dump->err);
+    if (dump->rc == 0)
+        dump->rc = nsbx_buf_append(dump->out, piece, n, dump->err);
     return dump->rc;
 }
 
 static int put_json(struct nsbx_buf *out, const json_t *message, struct nsbx_err *err)
 {
     struct dump dump = {.out = out, .err = err};
-    if (json_dump_callback(message, dump_piece, &dump, JSON_COMPACT) == 0)
-        return 0;
-    return dump.rc ? dump.rc : nsbx_err_nomem(err, "a message");
+    /* jansson does not look at what the callback says of a key, so its own verdict alone would let half a message through. */
+    if (json_dump_callback(message, dump_piece, &dump, JSON_COMPACT) == 0 || dump.rc)
+        return dump.rc;
+    return nsbx_err_nomem(err, "a message");
 }
 
 int nsbx_wire_put_message(struct nsbx_buf *out, const json_t *message, struct nsbx_err *err)

@@ -2,6 +2,7 @@
 #include "channel_rig.h"
 
 #include "channel/bytestr.h"
+#include "channel/wire_priv.h"
 
 /* ---- the table ---- */
 
@@ -63,6 +64,28 @@ static void what_is_neither_form_is_refused_by_name(void)
         CHECK(strstr(err.message, "args[3]") != NULL);
         json_decref(value);
     }
+}
+
+/* ---- messages ---- */
+
+/* jansson ignores what its callback says of a key. */
+static void a_message_is_written_whole_or_not_at_all(void)
+{
+    char key[300];
+    memset(key, 'k', sizeof(key));
+    key[sizeof(key) - 1] = 0;
+    json_t *message = json_pack("{s:b}", key, 1);
+    for (unsigned long nth = 1; nth < 8; nth++) {
+        struct nsbx_buf out;
+        struct nsbx_err err;
+        nsbx_buf_init(&out, NSBX_MAX_MESSAGE_REST);
+        nsbx_alloc_fail_at(nth);
+        int rc = nsbx_wire_put_message(&out, message, &err);
+        nsbx_alloc_fail_at(0);
+        CHECK(rc == 0 ? out.len == NSBX_FRAME_HEADER + strlen(key) + 9 : rc == -NSBX_E_LIMIT);
+        nsbx_buf_free(&out);
+    }
+    json_decref(message);
 }
 
 /* ---- both ends ---- */
@@ -188,6 +211,7 @@ int main(void)
     RUN(every_feature_is_found_by_its_name);
     RUN(a_string_is_plain_when_it_can_be);
     RUN(what_is_neither_form_is_refused_by_name);
+    RUN(a_message_is_written_whole_or_not_at_all);
     for (rig.io = 0; rig.io < 2; rig.io++) {
         RUN(a_control_operation);
         RUN(a_body_travels_as_data);
