@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tree
 
-FLAGS = ("-std=gnu11 -fsyntax-only -D_GNU_SOURCE= -Wall -Wextra -Werror -Wundef -Wno-unused-function "
+FLAGS = ("-std=gnu11 -fsyntax-only -D_GNU_SOURCE= -DSPEC_DIR=\"spec\" -Wall -Wextra -Werror -Wundef -Wno-unused-function "
          "-Icore -Ilua -isystem /usr/include/lua5.4").split()
 
 

@@ -88,6 +88,7 @@ function(nsbx_native_test name)
     add_executable(${name} ${name}.c ${arg_SOURCES})
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/core ${PROJECT_SOURCE_DIR}/spec/native)
     target_link_libraries(${name} PRIVATE ${arg_DEPENDS})
+    target_compile_definitions(${name} PRIVATE SPEC_DIR="${PROJECT_SOURCE_DIR}/spec") # for what a test starts
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/spec)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES
