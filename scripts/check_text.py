@@ -19,6 +19,8 @@ CODE_RULES = [
     (("core", "lua"), r"\b(signal|sigaction)\s*\(\s*SIGCHLD", None, "no SIGCHLD handler: it belongs to the embedder"),
     (("core", "lua"), r"(?<![\w.>])(strcat|sprintf|vsprintf|gets|strtok|tmpnam|mktemp|alloca)\s*\(", None,
      "use the bounded or reentrant form"),
+    (("core/codec",), r"(?<!\w)(FILE|f?printf|fopen|f?puts|f?putc|putchar|fwrite|fread|fgets|scanf)\b", None,
+     "a codec does no I/O"),
     (("lua",), r"\bNSBX_AUTO_(CLOSE|FREE)\b", None, "a raising Lua function jumps over cleanup attributes"),
 ]
 # Text of the project speaks of the project alone.
