@@ -17,7 +17,8 @@ struct uv_loop_s;
 /* A loop of our own. */
 int nsbx_loop_new(struct nsbx_loop **out, struct nsbx_err *err) __attribute__((warn_unused_result));
 /* The caller's uv loop, which outlives ours. */
-int nsbx_loop_borrow(struct nsbx_loop **out, struct uv_loop_s *uv, struct nsbx_err *err) __attribute__((warn_unused_result));
+int nsbx_loop_borrow(struct nsbx_loop **out, struct uv_loop_s *uv, struct nsbx_err *err)
+    __attribute__((warn_unused_result));
 /* Everything on it must have been closed; turns until the last close has been delivered, then frees. A live object is
  * the programmer's error: reported by name on stderr, and abort() in testing builds (NSBX_TESTING). NULL is fine. */
 void nsbx_loop_free(struct nsbx_loop *loop);

@@ -183,7 +183,7 @@ static int black_hole(struct sockaddr_in *a, int fillers[8])
     getsockname(l, (struct sockaddr *)a, &len);
     for (int i = 0; i < 8; i++) {
         fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        connect(fillers[i], (struct sockaddr *)a, sizeof *a);
+        (void)connect(fillers[i], (struct sockaddr *)a, sizeof *a);
     }
     usleep(10000);
     return l;
