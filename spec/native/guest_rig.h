@@ -37,19 +37,22 @@ static inline int listen_somewhere(enum nsbx_arm arm, uint16_t *port)
     return fd;
 }
 
-/* Starts the scripted guest on the socket; returns its pid. The script goes by its stdin. */
+/* Starts the scripted guest on the socket and waits until it serves, so that no clock of a test runs while an interpreter starts;
+ * returns its pid. The script goes by its stdin. */
 static inline pid_t start_scripted(int listener, const char *script)
 {
-    int pipefd[2];
+    int pipefd[2], ready[2];
     const char *program = SPEC_DIR "/support/scripted_guest.py";
-    if (pipe2(pipefd, O_CLOEXEC) != 0)
+    if (pipe2(pipefd, O_CLOEXEC) != 0 || pipe2(ready, O_CLOEXEC) != 0)
         abort();
     pid_t pid = fork();
     if (pid == 0) {
-        int low = fcntl(listener, F_DUPFD, 10); /* 3 may be taken by one of the pipe's ends */
+        int low = fcntl(listener, F_DUPFD, 20); /* 3 may be taken by one of the pipes' ends */
         dup2(pipefd[0], 0);
+        dup2(ready[1], 1);
         dup2(low, 3);
-        execlp("python3", "python3", program, guest_log, (char *)NULL);
+        execl("/usr/bin/python3", "python3", "-IS", program, guest_log, (char *)NULL); /* not a wrapper on PATH */
+        execlp("python3", "python3", "-IS", program, guest_log, (char *)NULL);
         _exit(127);
     }
     close(pipefd[0]);
@@ -57,6 +60,11 @@ static inline pid_t start_scripted(int listener, const char *script)
     if (write(pipefd[1], script, n) != (ssize_t)n)
         abort();
     close(pipefd[1]);
+    close(ready[1]);
+    char word[16];
+    if (read(ready[0], word, sizeof word) <= 0)
+        abort();
+    close(ready[0]);
     return pid;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A guest that does as it is told, for tests of the host side: plain sockets, no code shared with the project.
 
-    scripted_guest.py LOG < SCRIPT       (descriptor 3 is the listening socket)
+    scripted_guest.py LOG < SCRIPT       (descriptor 3 is the listening socket; "ready" on stdout when it serves)
 
 SCRIPT is a JSON object:
   features   what healthz advertises (default: all that the host knows)
@@ -244,6 +244,7 @@ class Connection:
 def main():
     listener = socket.socket(fileno=3)
     guest = Guest(json.load(sys.stdin), open(sys.argv[1], "w", encoding="utf-8"))
+    os.write(1, b"ready\n")
     while True:
         sock, _ = listener.accept()
         threading.Thread(target=Connection(guest, sock).serve, daemon=True).start()
