@@ -56,16 +56,23 @@ static void read_limits(lua_State *L, struct nsbx_local_options *o)
 
 static const char *absolute(lua_State *L, int idx, const char *key)
 {
-    size_t len;
+    size_t len = 0;
     const char *path = lua_type(L, idx) == LUA_TSTRING ? lua_tolstring(L, idx, &len) : NULL;
     if (!path || path[0] != '/' || strlen(path) != len)
         nsbx_misused(L, "local_backend",
-                     "option '%s' must hold absolute paths: {\"/data\", [\"/on/the/host\"]=\"/inside\"}", key);
+                     "option '%s' must hold absolute paths: {\"/data\", [\"/inside\"] = \"/on/the/host\"}", key);
     return path;
 }
 
-/* {"/data", ["/on/the/host"] = "/inside"}: pushes the array; its strings are the table's, which is the backend's own copy. */
-static const struct nsbx_local_bind *read_binds(lua_State *L, int copies, const char *key, size_t *n)
+/* Notes in the table at `keep` that the string at idx is used at *where. */
+static void keep_string(lua_State *L, int keep, int idx, const void *where)
+{
+    lua_pushvalue(L, idx);
+    lua_rawsetp(L, keep, where);
+}
+
+/* {"/data", ["/inside"] = "/on/the/host"}; the table at `keep` holds the array and its strings. */
+static const struct nsbx_local_bind *read_binds(lua_State *L, int keep, const char *key, size_t *n)
 {
     if (nsbx_option_push(L, 1, key) == LUA_TNIL)
         return NULL;
@@ -74,26 +81,23 @@ static const struct nsbx_local_bind *read_binds(lua_State *L, int copies, const 
     for (lua_pushnil(L); lua_next(L, from); lua_pop(L, 1))
         rows++;
     struct nsbx_local_bind *binds = lua_newuserdatauv(L, rows * sizeof *binds, 0);
-    lua_rawsetp(L, copies, binds);
+    lua_rawsetp(L, keep, binds);
     for (lua_pushnil(L); lua_next(L, from); lua_pop(L, 1)) {
         struct nsbx_local_bind *b = &binds[(*n)++];
-        b->target = absolute(L, -1, key);
-        b->source = lua_isinteger(L, -2) ? b->target : absolute(L, -2, key);
-        lua_pushvalue(L, -1);
-        lua_rawsetp(L, copies, &b->target);
-        if (lua_isinteger(L, -2))
-            continue;
-        lua_pushvalue(L, -2);
-        lua_rawsetp(L, copies, &b->source);
+        b->source = absolute(L, -1, key);
+        keep_string(L, keep, -1, &b->source);
+        b->target = lua_isinteger(L, -2) ? b->source : absolute(L, -2, key);
+        if (!lua_isinteger(L, -2))
+            keep_string(L, keep, -2, &b->target);
     }
     return binds;
 }
 
-static const char *read_text(lua_State *L, int copies, const char *key)
+static const char *read_text(lua_State *L, int keep, const char *key)
 {
     nsbx_option_push(L, 1, key);
     const char *text = lua_tostring(L, -1);
-    lua_setfield(L, copies, key);
+    lua_setfield(L, keep, key);
     return text;
 }
 

@@ -147,6 +147,13 @@ const char *nsbx_a_value(lua_State *L, int idx)
     return type == LUA_TNONE ? "nothing" : texts[type];
 }
 
+int nsbx_raise_destroyed(lua_State *L, const char *op, const char *sandbox, const char *message)
+{
+    struct nsbx_err err = {0};
+    nsbx_err_set(&err, NSBX_E_DESTROYED, "%s", message);
+    return nsbx_raise(L, &err, op, sandbox);
+}
+
 int nsbx_raise_nomem(lua_State *L, const char *op, const char *what)
 {
     struct nsbx_err err = {0};

@@ -15,6 +15,8 @@ void nsbx_error_push(lua_State *L, const struct nsbx_err *err, const char *op, c
 int nsbx_raise(lua_State *L, const struct nsbx_err *err, const char *op, const char *sandbox);
 /* A wrong argument or a wrong use: code "invalid", raised at the caller's line. Never returns. `fmt` as lua_pushfstring has it. */
 int nsbx_misused(lua_State *L, const char *op, const char *fmt, ...);
+/* Something was closed or destroyed by this program. Never returns. */
+int nsbx_raise_destroyed(lua_State *L, const char *op, const char *sandbox, const char *message);
 /* No memory for `what`. Never returns. */
 int nsbx_raise_nomem(lua_State *L, const char *op, const char *what);
 

@@ -7,6 +7,7 @@
 #include "sandbox.h"
 #include "sched_priv.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef NSBX_VERSION
@@ -59,6 +60,15 @@ static int debug_live(lua_State *L)
     return 1;
 }
 
+/* nsbx._debug.setenv(name, value) */
+static int debug_setenv(lua_State *L)
+{
+    setenv(luaL_checkstring(L, 1), luaL_checkstring(L, 2), 1);
+    return 0;
+}
+
+static const luaL_Reg debug_functions[] = {{"live", debug_live}, {"setenv", debug_setenv}, {NULL, NULL}};
+
 /* ---- what the Lua parts need ---- */
 
 static int misused(lua_State *L)
@@ -108,8 +118,7 @@ int luaopen_nsbx(lua_State *L)
     lua_pushliteral(L, NSBX_VERSION);
     lua_setfield(L, 1, "version");
     lua_newtable(L);
-    lua_pushcfunction(L, debug_live);
-    lua_setfield(L, -2, "live");
+    luaL_setfuncs(L, debug_functions, 0);
     lua_setfield(L, 1, "_debug");
     lua_newtable(L);
     luaL_setfuncs(L, core_functions, 0);

@@ -119,6 +119,6 @@ void *nsbx_box_open(lua_State *L, const struct nsbx_type *type, const char *op)
 {
     struct nsbx_box *box = nsbx_box_self(L, type, op);
     if (!box->ptr)
-        nsbx_misused(L, op, "the %s is closed", type->noun);
+        nsbx_raise_destroyed(L, op, NULL, lua_pushfstring(L, "the %s is closed", type->noun));
     return box->ptr;
 }

@@ -37,10 +37,10 @@ static const struct nsbx_type reader_type = {.name = "nsbx.output", .noun = "out
 /* The process of the open reader that is argument 1 of its iterator function. */
 static struct nsbx_process *reader(lua_State *L, const char *op)
 {
-    struct nsbx_box *box = nsbx_box_open(L, &reader_type, op);
-    if (!box->ptr)
-        nsbx_misused(L, op, "the process is closed");
-    return box->ptr;
+    struct nsbx_box *process = nsbx_box_open(L, &reader_type, op);
+    if (!process->ptr)
+        nsbx_raise_destroyed(L, op, NULL, "the process was closed meanwhile");
+    return process->ptr;
 }
 
 static int open_reader(lua_State *L, const char *op, lua_CFunction next)

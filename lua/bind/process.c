@@ -81,7 +81,7 @@ static struct nsbx_process *still(lua_State *L, int idx, const char *op)
 {
     struct nsbx_box *box = lua_touserdata(L, idx);
     if (!box->ptr)
-        nsbx_misused(L, op, "the process was closed meanwhile");
+        nsbx_raise_destroyed(L, op, NULL, "the process was closed meanwhile");
     return box->ptr;
 }
 

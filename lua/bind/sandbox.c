@@ -105,11 +105,8 @@ struct nsbx_sandbox *nsbx_sandbox_push(lua_State *L, const char *id, const char 
 struct nsbx_sandbox *nsbx_sandbox_self(lua_State *L, const char *op)
 {
     struct nsbx_sandbox *sb = nsbx_box_open(L, &nsbx_sandbox_type, op);
-    if (sb->destroyed) {
-        struct nsbx_err err = {0};
-        nsbx_err_set(&err, NSBX_E_DESTROYED, "the sandbox was destroyed");
-        nsbx_raise(L, &err, op, sb->id);
-    }
+    if (sb->destroyed)
+        nsbx_raise_destroyed(L, op, sb->id, "the sandbox was destroyed");
     return sb;
 }
 

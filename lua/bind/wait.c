@@ -158,11 +158,13 @@ static void on_op_finished(struct nsbx_op *op, void *ud)
     nsbx_sched_make_ready(t);
 }
 
-/* Whether L runs a finalizer: it does so at any place of any function, where no other task may go on. */
+/* Whether L runs a finalizer: it does so at any place of any function, where no other task may go on. The collector stands still
+ * meanwhile, and says so by refusing to answer (or, in older Lua 5.4, as if the recipe had stopped it). */
 static bool in_finalizer(lua_State *L)
 {
-    if (lua_gc(L, LUA_GCISRUNNING))
-        return false; /* the collector stands still during a finalizer */
+    int running = lua_gc(L, LUA_GCISRUNNING);
+    if (running != 0)
+        return running < 0;
     lua_Debug ar;
     for (int level = 0; lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "n", &ar);

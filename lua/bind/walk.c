@@ -61,7 +61,7 @@ static void check_came(lua_State *L, int walk, const char *op)
     nsbx_wait_over(L, -1);
     lua_pop(L, 2);
     if (!box->ptr)
-        nsbx_misused(L, op, "the walk was closed meanwhile");
+        nsbx_raise_destroyed(L, op, NULL, "the walk was closed meanwhile");
 }
 
 /* ---- walk_files ---- */

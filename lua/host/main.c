@@ -23,6 +23,8 @@ static void say(const char *message)
 
 static _Noreturn void quit(int status)
 {
+    if (nsbx_interrupt_caught())
+        say("interrupted");
     exit(nsbx_interrupt_status(status));
 }
 
@@ -41,8 +43,6 @@ static int note_traceback(lua_State *L)
  * nsbx brings its traceback along. */
 static const char *describe_error(lua_State *L)
 {
-    if (nsbx_interrupt_caught() && nsbx_error_code(L, -1) == NSBX_E_CANCELLED)
-        return lua_pushliteral(L, "interrupted");
     bool ours = nsbx_error_code(L, -1) != 0;
     if (!ours && !lua_isstring(L, -1) && luaL_callmeta(L, -1, "__tostring") && lua_isstring(L, -1))
         return lua_tostring(L, -1);
@@ -61,7 +61,8 @@ static bool run(lua_State *L, int n)
     lua_pushcfunction(L, note_traceback);
     lua_insert(L, base);
     int status = lua_pcall(L, n, 0, base);
-    if (status != LUA_OK)
+    bool by_signal = nsbx_interrupt_caught() && status != LUA_OK && nsbx_error_code(L, -1) == NSBX_E_CANCELLED;
+    if (status != LUA_OK && !by_signal) /* of a signal the program's last words tell */
         say(describe_error(L));
     lua_settop(L, base - 1);
     return status == LUA_OK;
@@ -179,5 +180,5 @@ int main(int argc, char **argv)
     if (status != LUA_OK)
         say(lua_tostring(L, -1) ? lua_tostring(L, -1) : "(error object that is no text)");
     lua_close(L);
-    return nsbx_interrupt_status(status == LUA_OK && p.ok ? EXIT_SUCCESS : EXIT_FAILURE);
+    quit(status == LUA_OK && p.ok ? EXIT_SUCCESS : EXIT_FAILURE);
 }

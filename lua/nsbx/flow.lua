@@ -1,4 +1,4 @@
--- The parts of the module that read better in Lua. Gets the module's table and the primitives (see lua/bind/module.c), and
+-- The parts of the module that read better in Lua. Gets the module's table and the primitives (lua/bind/module.c), and
 -- puts its functions into the module.
 local nsbx, core = ...
 
@@ -38,8 +38,8 @@ local function check_list(list)
   end
 end
 
--- Waits for every task of the list (functions are made tasks) and returns the list of their first results. When one fails,
--- or the wait itself is cancelled, the others are cancelled and waited for, and the error is raised.
+-- Waits for every task of the list (functions are made tasks) and returns the list of their first results. When one
+-- fails, or the wait itself is cancelled, the others are cancelled and waited for, and the error is raised.
 function nsbx.all(list)
   check_list(list)
   local tasks = {}
