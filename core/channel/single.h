@@ -55,7 +55,7 @@ struct nsbx_single_server *nsbx_single_server_new(struct nsbx_loop *loop, const 
 /* Serves one accepted connection; takes the stream over, also on failure. */
 void nsbx_single_serve(struct nsbx_single_server *server, struct nsbx_stream *stream);
 size_t nsbx_single_connections(const struct nsbx_single_server *server); /* open connections, served channels included */
-/* Destroys every connection whose channel is not open yet; open channels live on until closed. Frees itself when the last is gone. */
+/* Destroys every connection whose channel is not open: not yet, or not any more; open channels live on until closed. Frees itself when the last is gone. */
 void nsbx_single_server_close(struct nsbx_single_server *server);
 
 #endif

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { CORK_MAX = 16 * 1024 };
+
 /* ---- life ---- */
 
 static void release_server(struct nsbx_single_server *server)
@@ -57,6 +59,8 @@ void nsbx_conn_break(struct nsbx_conn *c, const struct nsbx_err *err)
     nsbx_stream_close(c->stream);
     c->stream = NULL;
     nsbx_defer_cancel(&c->pump);
+    nsbx_defer_cancel(&c->cork);
+    nsbx_buf_free(&c->out);
     if (c->timer)
         nsbx_timer_stop(c->timer);
     if (err)
@@ -64,6 +68,47 @@ void nsbx_conn_break(struct nsbx_conn *c, const struct nsbx_err *err)
 }
 
 /* ---- our end ---- */
+
+size_t nsbx_conn_queued(const struct nsbx_conn *c)
+{
+    return c->out.len + (c->stream ? nsbx_stream_queued(c->stream) : 0);
+}
+
+static int uncork(struct nsbx_conn *c, struct nsbx_err *err)
+{
+    nsbx_defer_cancel(&c->cork);
+    if (!c->out.len || !c->stream)
+        return 0;
+    int rc = nsbx_stream_write(c->stream, nsbx_buf_data(&c->out), c->out.len, err);
+    nsbx_buf_consume(&c->out, c->out.len);
+    return rc;
+}
+
+static void on_cork(struct nsbx_defer *d)
+{
+    struct nsbx_conn *c = nsbx_container_of(d, struct nsbx_conn, cork);
+    struct nsbx_err err;
+    nsbx_conn_enter(c);
+    if (uncork(c, &err) == -NSBX_E_LIMIT) /* of a lost stream on_error tells */
+        nsbx_conn_break(c, &err);
+    nsbx_conn_leave(c);
+}
+
+static int send_frame(struct nsbx_conn *c, const uint8_t *bytes, size_t n, struct nsbx_err *err)
+{
+    size_t queued = nsbx_conn_queued(c);
+    if (n > NSBX_STREAM_QUEUE - NSBX_MIN(queued, NSBX_STREAM_QUEUE))
+        return nsbx_err_set(err, NSBX_E_LIMIT, "%zu bytes are unsent and %zu more are too many", queued, n);
+    if (c->out.len + n > c->out.max) {
+        int rc = nsbx_stream_write2(c->stream, nsbx_buf_data(&c->out), c->out.len, bytes, n, err);
+        nsbx_buf_consume(&c->out, c->out.len);
+        return rc;
+    }
+    int rc = nsbx_buf_append(&c->out, bytes, n, err);
+    if (rc == 0)
+        nsbx_loop_defer(c->server->loop, &c->cork, on_cork);
+    return rc;
+}
 
 int nsbx_conn_emit(void *conn, const uint8_t *bytes, size_t n, struct nsbx_err *err)
 {
@@ -73,14 +118,16 @@ int nsbx_conn_emit(void *conn, const uint8_t *bytes, size_t n, struct nsbx_err *
                             c->ch.row ? c->ch.row->name : "this connection");
     if (c->sent_end)
         return nsbx_err_set(err, NSBX_E_INVALID, "nothing can be sent after the end");
-    return nsbx_stream_write(c->stream, bytes, n, err);
+    return send_frame(c, bytes, n, err);
 }
 
 int nsbx_conn_shutdown(struct nsbx_conn *c, struct nsbx_err *err)
 {
     if (!c->stream)
         return nsbx_err_set(err, NSBX_E_STREAM_LOST, "the host is gone");
-    int rc = nsbx_stream_can_shutdown(c->stream) ? nsbx_stream_shutdown(c->stream, err) : 0;
+    int rc = uncork(c, err);
+    if (rc == 0 && nsbx_stream_can_shutdown(c->stream))
+        rc = nsbx_stream_shutdown(c->stream, err);
     if (rc)
         return rc;
     c->sent_end = true;
@@ -313,6 +360,7 @@ void nsbx_single_serve(struct nsbx_single_server *server, struct nsbx_stream *st
     nsbx_list_init(&c->node);
     nsbx_list_init(&c->pool);
     nsbx_list_init(&c->early);
+    nsbx_buf_init(&c->out, CORK_MAX);
     nsbx_list_push(&server->all, &c->node);
     server->connections++;
     nsbx_conn_enter(c);
@@ -336,7 +384,7 @@ void nsbx_single_server_close(struct nsbx_single_server *server)
     server->connections++; /* this call's own, so that the server outlives it */
     nsbx_list_each (node, &server->all) {
         struct nsbx_conn *c = nsbx_container_of(node, struct nsbx_conn, node);
-        if (c->phase != NSBX_CONN_GATE && c->phase != NSBX_CONN_INTAKE)
+        if (c->held)
             continue;
         nsbx_conn_enter(c);
         nsbx_conn_break(c, NULL);

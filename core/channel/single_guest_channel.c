@@ -323,7 +323,7 @@ static int conn_refuse(struct nsbx_channel *ch, json_t *message, struct nsbx_err
 static size_t conn_room(const struct nsbx_channel *ch)
 {
     const struct nsbx_conn *c = (const struct nsbx_conn *)ch;
-    size_t queued = c->stream ? nsbx_stream_queued(c->stream) : NSBX_CHANNEL_WINDOW;
+    size_t queued = c->stream ? nsbx_conn_queued(c) : NSBX_CHANNEL_WINDOW;
     return queued < NSBX_CHANNEL_WINDOW && !c->sent_end ? NSBX_CHANNEL_WINDOW - queued : 0;
 }
 

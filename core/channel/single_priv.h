@@ -62,6 +62,10 @@ struct nsbx_conn {
     uint8_t carry[3];       /* and these wait to be three */
     uint8_t carried;
 
+    struct nsbx_buf
+        out; /* small frames of this turn: a result, its terminator and the FIN are one wake-up of the host */
+    struct nsbx_defer cork; /* sends them */
+
     bool refusing;    /* lingering with a refusal: against the clock */
     size_t left_last; /* lingering: queued bytes when the clock was last looked at */
 };
@@ -96,6 +100,7 @@ void nsbx_conn_refuse_text(struct nsbx_conn *c, const char *fmt, ...) __attribut
 /* Everything is said and the channel closed: lets the queue go out and waits a moment for the peer's end. */
 void nsbx_conn_linger(struct nsbx_conn *c);
 int nsbx_conn_emit(void *conn, const uint8_t *bytes, size_t n, struct nsbx_err *err); /* an nsbx_wire_emit */
+size_t nsbx_conn_queued(const struct nsbx_conn *c);                                   /* unsent bytes */
 int nsbx_conn_shutdown(struct nsbx_conn *c, struct nsbx_err *err);
 
 /* ---- single_gate.c ---- */
