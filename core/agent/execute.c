@@ -79,6 +79,8 @@ static void settle_unstarted(struct nsbx_execution *x)
 
 static void answer(struct nsbx_execution *x)
 {
+    for (int i = 0; i < 2; i++)
+        x->pipes[i].truncated = x->pipes[i].truncated || x->pipes[i].owed > 0;
     json_t *result = result_json(x, !nsbx_execution_pipes_ended(x)),
            *message = json_pack("{s:s}", "type", "result");
     if (!result || json_object_update(message, result) != 0) {

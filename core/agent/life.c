@@ -68,6 +68,7 @@ static void stop(struct life *life)
     if (life->phase != SERVING)
         return;
     life->phase = STOPPING;
+    agent->stopping = true;
     nsbx_agent_stop_listening(agent);
     if (nsbx_list_empty(&agent->executions)) {
         life->phase = OVER;

@@ -349,7 +349,7 @@ static int emit(struct nsbx_walker *w, const struct stat *st, struct nsbx_fault 
     if (nsbx_buf_append(&w->text, w->path, n + 1, NULL) != 0)
         return no_memory(fault);
     w->batch_n++;
-    w->done = ++w->emitted >= w->options.max_entries;
+    w->done = ++w->emitted >= w->options.max_entries || w->done;
     return 0;
 }
 
@@ -397,6 +397,8 @@ static int visit(struct nsbx_walker *w, const char *name, uint8_t type, struct n
 
 int nsbx_walker_step(struct nsbx_walker *w, struct nsbx_fault *fault)
 {
+    if (w->done)
+        return 0; /* the beginning was all */
     w->batch_n = 0;
     w->text.head = w->text.len = 0;
     w->budget = NSBX_WALK_BATCH;

@@ -1,6 +1,7 @@
 """A plain client of the published protocol, and a way to start the real agent. Shares no code with the project: what it
 checks is what is on the wire."""
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -296,6 +297,24 @@ class Agent:
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+@contextlib.contextmanager
+def plain_agent(program, **options):
+    """An agent that is not root whoever we are: one who may not read everything."""
+    place = tempfile.mkdtemp(prefix="nsbx-plain-")
+    try:
+        os.chmod(place, 0o777)
+        copy = shutil.copy(program, os.path.join(place, "agent"))
+        os.chmod(copy, 0o755)
+        workspace = os.path.join(place, "ws")
+        os.mkdir(workspace)
+        os.chmod(workspace, 0o777)
+        wrap = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"] if os.geteuid() == 0 else []
+        with Agent(copy, wrap=wrap, workspace=workspace, listen="tcp", token="t", **options) as agent:
+            yield agent
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def execution_id():
