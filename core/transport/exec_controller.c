@@ -99,9 +99,10 @@ static void over_not_started(struct nsbx_exec *x)
     struct nsbx_err err;
     if (x->asked_cancel)
         nsbx_err_reason(&err, NSBX_E_CANCELLED, "never_started", "'%s' was cancelled before it started", x->name);
-    else if (x->cause.code)
+    else if (x->cause.code) {
         nsbx_err_reason(&err, x->cause.code, "never_started", "'%s' never started: %s", x->name, x->cause.message);
-    else
+        err.sys = x->cause.sys;
+    } else
         nsbx_err_reason(&err, NSBX_E_TIMEOUT, "never_started", "the guest did not start '%s' within its time",
                         x->name);
     over(x, &err);
