@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/vm_sockets.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -82,11 +83,21 @@ static ssize_t send_without_signal(int fd, const struct iovec *iov, int count)
     return n;
 }
 
+/* A terminal whose other side is closed takes a little more and then says EAGAIN, while poll says that it is ready: waiting
+ * for room that never comes would be a busy loop. */
+static bool is_hung_up(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP);
+}
+
 static enum nsbx_io fd_write(struct nsbx_stream *s, const struct iovec *iov, int count, size_t *n,
                              struct nsbx_err *err)
 {
     struct fd_stream *f = (struct fd_stream *)s;
     ssize_t put = f->is_socket ? send_without_signal(f->fd, iov, count) : write_without_signal(f->fd, iov, count);
+    if (put < 0 && errno == EAGAIN && f->is_char && is_hung_up(f->fd))
+        return io_error(f, EIO, "write to", err);
     if (put < 0)
         return io_error(f, errno, "write to", err);
     *n = (size_t)put;

@@ -226,6 +226,39 @@ static void a_signal_is_an_event_that_does_not_keep_the_loop(void)
     rig_close();
 }
 
+static pid_t signal_sender;
+static struct nsbx_signal_from *watch_from;
+static void on_signal_from(void *ud, int signo, pid_t sender)
+{
+    (*(int *)ud)++;
+    signal_seen = signo;
+    signal_sender = sender;
+    nsbx_signal_from_close(watch_from);
+    watch_from = NULL;
+}
+
+static void a_signal_says_who_sent_it(void)
+{
+    int count = 0;
+    struct nsbx_err err = {0};
+    sigset_t saved;
+    rig_open();
+    pthread_sigmask(SIG_BLOCK, NULL, &saved);
+    CHECK_INT(nsbx_signal_watch_from(loop, SIGUSR2, on_signal_from, &count, &watch_from, &err), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        kill(getppid(), SIGUSR2);
+        _exit(0);
+    }
+    TURN_UNTIL(count, 5000);
+    waitpid(pid, NULL, 0);
+    CHECK_INT(signal_seen, SIGUSR2);
+    CHECK_INT(signal_sender, pid);
+    nsbx_signal_from_close(NULL);
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    rig_close();
+}
+
 /* ---- a loop of somebody else's ---- */
 
 static void a_borrowed_loop_is_turned_by_either(void)
@@ -428,6 +461,7 @@ int main(void)
     RUN(a_wake_from_another_thread_ends_the_wait);
     RUN(work_runs_elsewhere_and_is_done_here);
     RUN(a_signal_is_an_event_that_does_not_keep_the_loop);
+    RUN(a_signal_says_who_sent_it);
     RUN(a_borrowed_loop_is_turned_by_either);
     RUN(live_objects_are_counted_by_name);
     RUN(programmers_errors_abort_with_a_word);

@@ -133,6 +133,25 @@ static void a_terminal_ends_when_its_other_side_is_closed(void)
     rig_close();
 }
 
+static void writing_to_a_closed_terminal_ends(void)
+{
+    struct end e;
+    int master, slave;
+    rig_open();
+    CHECK_INT(openpty(&master, &slave, NULL, NULL, NULL), 0);
+    stream_of(&e, master);
+    CHECK_INT(end_write(&e, 1 << 20), 0);
+    CHECK(nsbx_stream_queued(e.s) > 0);
+    turn_for(5);
+    CHECK_INT(e.errors, 0); /* open and full: it waits */
+    close(slave);
+    TURN_UNTIL(e.errors, 5000);
+    CHECK_INT(e.code, NSBX_E_IO);
+    CHECK_INT(end_write(&e, 1), -NSBX_E_STREAM_LOST);
+    end_close(&e);
+    rig_close();
+}
+
 /* ---- the watch below ---- */
 
 static int n_ready;
@@ -408,6 +427,7 @@ int main(void)
     RUN(a_file_is_read_to_its_end);
     RUN(a_full_device_is_an_error);
     RUN(a_terminal_ends_when_its_other_side_is_closed);
+    RUN(writing_to_a_closed_terminal_ends);
     RUN(a_watch_is_level_triggered_in_an_error_state_too);
     RUN(from_fd_refuses_what_is_no_stream);
     RUN(from_fd_makes_it_nonblocking);

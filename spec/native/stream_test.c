@@ -65,14 +65,12 @@ static void one_write_as_large_as_the_queue(void)
     size_t queued = nsbx_stream_queued(a.s);
     CHECK(queued > 0);
     /* Exactly what is free, and not a byte more. */
-    struct nsbx_err err = {0};
     CHECK_INT(end_write(&a, NSBX_STREAM_QUEUE - queued + 1), -NSBX_E_LIMIT);
-    CHECK_INT(nsbx_stream_queued(a.s), queued);
     uint8_t *more = malloc(NSBX_STREAM_QUEUE - queued + 1);
     fill(more, NSBX_STREAM_QUEUE - queued, a.sent);
-    CHECK_INT(nsbx_stream_write2(a.s, more, 1, more, NSBX_STREAM_QUEUE - queued, &err), -NSBX_E_LIMIT);
-    CHECK_INT(err.code, NSBX_E_LIMIT);
-    CHECK_INT(nsbx_stream_write2(a.s, more, 1, more + 1, NSBX_STREAM_QUEUE - queued - 1, &err), 0);
+    CHECK_INT(nsbx_stream_write2(a.s, more, 1, more, NSBX_STREAM_QUEUE - queued, NULL), -NSBX_E_LIMIT);
+    CHECK_INT(nsbx_stream_queued(a.s), queued);
+    CHECK_INT(nsbx_stream_write2(a.s, more, 1, more + 1, NSBX_STREAM_QUEUE - queued - 1, NULL), 0);
     free(more);
     CHECK_INT(nsbx_stream_queued(a.s), NSBX_STREAM_QUEUE);
     a.sent += NSBX_STREAM_QUEUE - queued;
@@ -106,6 +104,20 @@ static void two_part_writes_in_every_split(void)
 
 /* ---- back-pressure ---- */
 
+/* Writes until something stays queued: the kernel may find room for more a little later. No drain has been counted then. */
+static void stuff(struct end *a)
+{
+    for (int quiet = 0; quiet < 3; quiet++) {
+        while (nsbx_stream_queued(a->s) == 0)
+            CHECK_INT(end_write(a, kind->bulk / 64), 0);
+        size_t before = nsbx_stream_queued(a->s);
+        turn_for(4);
+        if (nsbx_stream_queued(a->s) != before)
+            quiet = -1;
+    }
+    a->drains = 0;
+}
+
 static void a_stopped_reader_bounds_the_writer(void)
 {
     struct end a, b;
@@ -116,14 +128,16 @@ static void a_stopped_reader_bounds_the_writer(void)
     a.to_send = 1u << 30;
     a.hook = send_more;
     send_more(&a, 's');
-    turn_for(30);
+    uint64_t before = 0;
+    for (int i = 0; i < 50 && a.sent != before; i++) { /* the kernel may find room for more a little later */
+        before = a.sent;
+        turn_for(20);
+    }
+    CHECK_INT(a.sent, before);
     CHECK(nsbx_stream_queued(a.s) > 0);
     CHECK(nsbx_stream_queued(a.s) <= 200003);
     CHECK(a.sent < 16u << 20);
     CHECK_INT(b.reads, 0);
-    uint64_t before = a.sent;
-    turn_for(30);
-    CHECK_INT(a.sent, before);
     a.to_send = a.sent;
     end_start(&b);
     TURN_UNTIL(b.got == before, 20000);
@@ -142,16 +156,15 @@ static void drain_comes_exactly_when_due(void)
     CHECK_INT(a.drains, 0);
     for (int round = 1; round <= 3; round++) {
         nsbx_stream_read_stop(b.s);
-        while (nsbx_stream_queued(a.s) == 0)
-            CHECK_INT(end_write(&a, kind->bulk / 64), 0);
+        stuff(&a);
         CHECK_INT(end_write(&a, 10), 0);
         turn_for(5);
-        CHECK_INT(a.drains, round - 1);
+        CHECK_INT(a.drains, 0);
         end_start(&b);
         TURN_UNTIL(b.got == a.sent, 20000);
-        TURN_UNTIL(a.drains >= round, 1000);
+        TURN_UNTIL(a.drains, 1000);
         turn_for(3);
-        CHECK_INT(a.drains, round);
+        CHECK_INT(a.drains, 1);
         CHECK_INT(a.queued_at_drain, 0);
     }
     end_pair(&a, &b);
@@ -218,8 +231,7 @@ static void half_close_waits_for_the_queue(void)
     rig_open();
     make_ends(&a, &b);
     nsbx_stream_read_stop(b.s);
-    while (nsbx_stream_queued(a.s) == 0)
-        CHECK_INT(end_write(&a, kind->bulk / 64), 0);
+    stuff(&a);
     CHECK_INT(end_shutdown(&a), 0);
     CHECK_INT(end_write(&a, 1), -NSBX_E_INVALID);
     turn_for(3);
@@ -282,8 +294,7 @@ static void close_drops_the_queue_and_all_callbacks(void)
     rig_open();
     make_ends(&a, &b);
     nsbx_stream_read_stop(b.s);
-    while (nsbx_stream_queued(a.s) == 0)
-        CHECK_INT(end_write(&a, kind->bulk / 64), 0);
+    stuff(&a);
     uint64_t unsent = nsbx_stream_queued(a.s);
     end_close(&a);
     end_start(&b);
@@ -324,9 +335,7 @@ static void queued_writer_learns_that_its_reader_is_gone(void)
     rig_open();
     make_ends(&a, &b);
     nsbx_stream_read_stop(b.s);
-    while (nsbx_stream_queued(a.s) == 0)
-        CHECK_INT(end_write(&a, kind->bulk / 64), 0);
-    turn_for(3);
+    stuff(&a);
     end_close(&b);
     TURN_UNTIL(a.errors, 5000);
     CHECK_INT(a.code, NSBX_E_STREAM_LOST);
@@ -414,9 +423,7 @@ static void dropped_queue_wakes_a_writer_who_does_not_read(void)
     end_start(&a);
     nsbx_stream_read_stop(a.s);
     nsbx_stream_read_stop(b.s);
-    while (nsbx_stream_queued(a.s) == 0)
-        CHECK_INT(end_write(&a, kind->bulk / 64), 0);
-    turn_for(3);
+    stuff(&a);
     end_close(&b);
     TURN_UNTIL(a.drains, 5000);
     CHECK_INT(a.errors, 0);
@@ -492,8 +499,7 @@ static void each_callback_may_close(void)
             reset_by(&b);
         } else {
             nsbx_stream_read_stop(b.s);
-            while (nsbx_stream_queued(a.s) == 0)
-                end_write(&a, kind->bulk / 64);
+            stuff(&a);
             if (close_on == 'e')
                 CHECK_INT(end_shutdown(&a), 0);
             end_start(&b);
@@ -530,8 +536,7 @@ static void stream_without_events_is_written(void)
     make_ends(&a, &b);
     nsbx_stream_set_events(a.s, NULL, NULL);
     nsbx_stream_read_stop(b.s);
-    while (nsbx_stream_queued(a.s) == 0)
-        CHECK_INT(end_write(&a, kind->bulk / 64), 0);
+    stuff(&a);
     end_start(&b);
     TURN_UNTIL(b.got == a.sent, 20000);
     end_close(&b);
