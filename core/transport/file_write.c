@@ -30,6 +30,7 @@ struct write_call {
     size_t part;             /* bytes of one part */
     size_t at;               /* where the part under way begins */
     size_t len;              /* and its bytes */
+    bool asked;              /* the part under way may have reached the guest */
     struct nsbx_err outcome; /* while the temporary file is discarded */
 };
 
@@ -142,6 +143,7 @@ static int send_bytes(struct write_call *w, struct nsbx_err *err)
     };
     int rc = nsbx_call_open(w->guest, &spec, &w->call, err);
     json_decref(body);
+    w->asked = rc == 0;
     return rc;
 }
 
@@ -179,7 +181,7 @@ static void fail(struct write_call *w)
 /* Once the frame that replaces the target is on its way and no answer to it comes, it may have done so or not. */
 static bool is_uncertain(const struct write_call *w, const json_t *reply, const struct nsbx_err *err)
 {
-    return !reply && w->at + w->len == w->n && err->code != NSBX_E_UNREACHABLE && err->code != NSBX_E_LIMIT;
+    return !reply && w->asked && w->at + w->len == w->n && err->code != NSBX_E_UNREACHABLE;
 }
 
 static void failed(struct write_call *w, const json_t *reply, const struct nsbx_err *err)
@@ -193,11 +195,11 @@ static void failed(struct write_call *w, const json_t *reply, const struct nsbx_
     } else {
         nsbx_file_wrap(&w->outcome, "write", w->path);
     }
-    if (w->at == 0 && (err->code == NSBX_E_UNREACHABLE || err->code == NSBX_E_LIMIT)) { /* nothing was sent */
+    bool nothing_sent = w->at == 0 && (!w->asked || err->code == NSBX_E_UNREACHABLE);
+    if (nothing_sent)
         finish(w, &w->outcome);
-        return;
-    }
-    fail(w);
+    else
+        fail(w);
 }
 
 static int check_reply(const struct write_call *w, const json_t *reply, struct nsbx_err *err)
@@ -215,6 +217,7 @@ static int check_reply(const struct write_call *w, const json_t *reply, struct n
 static void next_part(struct write_call *w)
 {
     struct nsbx_err err;
+    w->asked = false;
     w->len = w->temp ? NSBX_MIN(w->part, w->n - w->at) : w->n;
     if (send_bytes(w, &err) < 0)
         failed(w, NULL, &err);

@@ -19,6 +19,7 @@ A conversation is a list of steps, after the request has been read:
   {"expect": n}      n more frames are read from the host (and logged)
   {"flood": n}       n bytes of stdout in base64 deltas of 48 KiB, as fast as the host takes them
   {"builtin": true}  the built-in answer
+Each step may have "repeat": n.
 LOG gets one JSON line for every frame from the host: {"op":…, "body":…} or {"frame":…}, with long strings replaced by
 {"sha256":…, "length":…} of their base64-decoded bytes.
 """
@@ -98,7 +99,11 @@ class Connection:
     def read_frame(self):
         head = self.read_exactly(9)
         assert head[8:] == b"\n", head
-        return json.loads(self.read_exactly(int(head[:8], 16)))
+        n = int(head[:8], 16)
+        if self.sock.family == socket.AF_INET and n > 8388608:
+            self.send({"ok": False, "error": "frame_too_large: announced %d bytes" % n})
+            raise Gone()
+        return json.loads(self.read_exactly(n))
 
     def send(self, value):
         payload = json.dumps(value).replace("$id", self.id).encode()
@@ -135,7 +140,11 @@ class Connection:
             self.sock.close()
 
     def step(self, step, op, body):
-        (kind, value), = step.items()
+        (kind, value), = ((k, v) for k, v in step.items() if k != "repeat")
+        for _ in range(step.get("repeat", 1)):
+            self.act(kind, value, op, body)
+
+    def act(self, kind, value, op, body):
         if kind == "send":
             self.send(value)
         elif kind == "raw":
