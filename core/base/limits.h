@@ -50,6 +50,7 @@
 #define NSBX_WORK_CHUNK (1024u * 1024)            /* bytes of one blocking step */
 #define NSBX_MAX_WRITE_FILE (1024u * 1024 * 1024) /* [wire] host: a written body */
 #define NSBX_MAX_READ_FILE (1024u * 1024 * 1024)  /* host: a file read into one string */
+#define NSBX_MAX_ENV_VALUE (128u * 1024)      /* one NAME=value, as the kernel has it */
 #define NSBX_PATH_MAX 4096                        /* bytes with the NUL */
 #define NSBX_JAIL_MAX_LINKS 40
 #define NSBX_WALK_MAX_VISITED 20000 /* [wire] default */

@@ -46,8 +46,8 @@ int nsbx_diagnose_bwrap(const char *said, long uid, struct nsbx_err *err)
         if (*p == '\n')
             *p = ' ';
 
-    if (strstr(words, "namespace") &&
-        (strstr(words, "ermission") || strstr(words, "not permitted") || strstr(words, "No space left")))
+    if (strstr(words, "namespace") && (strstr(words, "ermission") || strstr(words, "not permitted") ||
+                                       strstr(words, "ENOSPC") || strstr(words, "No space left")))
         return nsbx_err_reason(err, NSBX_E_UNSUPPORTED, "userns", "bubblewrap could not isolate: \"%s\"; %s", words,
                                userns_advice());
     if (strstr(words, "disable-userns") || strstr(words, "Unknown option"))

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +118,19 @@ int nsbx_host_check_workspace(const char *path, long uid, char out[NSBX_PATH_MAX
     if (rc == 0)
         snprintf(out, NSBX_PATH_MAX, "%s", real);
     return rc;
+}
+
+bool nsbx_host_uid_is_mapped(long uid)
+{
+    FILE *map = fopen("/proc/self/uid_map", "re");
+    if (!map)
+        return true; /* a kernel without user namespaces maps every uid; bwrap will say the rest */
+    bool mapped = false;
+    long long inside, outside, count;
+    while (!mapped && fscanf(map, "%lld %lld %lld", &inside, &outside, &count) == 3)
+        mapped = uid >= inside && uid - inside < count;
+    fclose(map);
+    return mapped;
 }
 
 static pid_t parent_of(pid_t pid)

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/limits.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Opens the agent's program: `given`, else $NSBX_AGENT, else beside this program, else in the install prefix's libexec/nsbx. */
@@ -15,6 +16,8 @@ int nsbx_host_memory_file(const char *name, const char *text, struct nsbx_err *e
 int nsbx_host_listen_nameless(int dir_fd, int *handle, struct nsbx_err *err);
 /* A given workspace: absolute, a directory, writable by `uid`. `out` gets it with links resolved. */
 int nsbx_host_check_workspace(const char *path, long uid, char out[NSBX_PATH_MAX], struct nsbx_err *err);
+/* Whether this user namespace maps `uid` (and so, by custom, the gid): in a rootless container most are not. */
+bool nsbx_host_uid_is_mapped(long uid);
 /* Signals `pid` if it is (still) a child of `parent`; -1 when it is not. */
 int nsbx_host_kill_child_of(pid_t pid, pid_t parent, int signo);
 

@@ -2,6 +2,7 @@
 #include "local.h"
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "bwrap.h"
@@ -325,12 +326,21 @@ static int start_bwrap(struct nsbx_local *l, const struct nsbx_local_options *o,
     int rc = nsbx_bwrap_args(o, l->workspace, &args, err);
     if (rc < 0)
         return rc;
-    const char *const no_env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", NULL};
+    /* PATH is for finding bwrap; what runs inside gets an environment of its own. */
+    const char *path = getenv("PATH");
+    struct nsbx_buf env_path;
+    nsbx_buf_init(&env_path, NSBX_MAX_ENV_VALUE);
+    rc = nsbx_buf_printf(&env_path, err, "PATH=%s%c", path ? path : "/usr/local/bin:/usr/bin:/bin", 0);
+    if (rc < 0) {
+        nsbx_args_free(&args);
+        return rc;
+    }
+    const char *const env[] = {(const char *)nsbx_buf_data(&env_path), NULL};
     struct nsbx_spawn spec;
     nsbx_spawn_init(&spec);
     spec.file = "bwrap";
     spec.argv = (const char *const *)args.v;
-    spec.envp = no_env;
+    spec.envp = env;
     spec.cwd = "/";
     spec.new_session = true;
     spec.parent_death_signal = SIGKILL;
@@ -348,6 +358,7 @@ static int start_bwrap(struct nsbx_local *l, const struct nsbx_local_options *o,
     spec.gid = (gid_t)l->uid;
     rc = nsbx_child_start(l->loop, &spec, on_exit_status, l, &l->child, err);
     nsbx_args_free(&args);
+    nsbx_buf_free(&env_path);
     return rc < 0 ? nsbx_diagnose_missing(err) : 0;
 }
 
@@ -423,6 +434,11 @@ static int choose_uid(const struct nsbx_local_options *o, long *uid, struct nsbx
     if (own == 0 && *uid == 0)
         return nsbx_err_set(err, NSBX_E_INVALID,
                             "uid: a sandbox never runs as the host's root; choose an unprivileged uid");
+    if (own == 0 && !nsbx_host_uid_is_mapped(*uid))
+        return nsbx_err_set(err, NSBX_E_UNSUPPORTED,
+                            "uid: %ld does not exist in this user namespace (a rootless container?); choose one of "
+                            "/proc/self/uid_map with uid=, or run as a plain user",
+                            *uid);
     if (own != 0 && o->uid >= 0 && o->uid != own)
         return nsbx_err_set(err, NSBX_E_FORBIDDEN, "uid: only root can choose another uid than its own (%ld)", own);
     return 0;

@@ -1,4 +1,4 @@
--- What a local sandbox cannot see, touch or outlive. Everything here runs as root and as a plain user. #user
+-- What a local sandbox cannot see, touch or outlive. Everything here runs as root and as a plain user (#user).
 local nsbx = require "nsbx"
 
 local function with_sandbox(options, f)
