@@ -28,7 +28,8 @@ end
 
 describe("the local backend", function()
   it("names the sysctl when user namespaces are off #user", function()
-    says(on "no-userns", "unsupported\tuserns\t", "bwrap: Creating new namespace failed", "sysctl -w user.max_user_namespaces")
+    says(on "no-userns", "unsupported\tuserns\t", "bwrap: Creating new namespace failed",
+      "sysctl -w user.max_user_namespaces")
   end)
 
   it("names the filter when user namespaces are refused #user", function()
