@@ -36,17 +36,20 @@ void nsbx_channel_set_events(struct nsbx_channel *ch, const struct nsbx_channel_
 const struct nsbx_op_row *nsbx_channel_op(const struct nsbx_channel *ch);
 
 /* Takes over the reference to `message` (also on failure). A NULL message is out of memory and reported as such. */
-int nsbx_channel_send(struct nsbx_channel *ch, json_t *message, struct nsbx_err *err) __attribute__((warn_unused_result));
-/* Copies. May be called with more than room: room is advice, the hard bound is NSBX_STREAM_QUEUE (-NSBX_E_LIMIT). Any size; cut as the carrier needs. */
-int nsbx_channel_data(struct nsbx_channel *ch, enum nsbx_sub sub, const uint8_t *bytes, size_t n, int64_t offset, struct nsbx_err *err)
+int nsbx_channel_send(struct nsbx_channel *ch, json_t *message, struct nsbx_err *err)
     __attribute__((warn_unused_result));
+/* Copies. May be called with more than room: room is advice, the hard bound is NSBX_STREAM_QUEUE (-NSBX_E_LIMIT). Any size; cut as the carrier needs. */
+int nsbx_channel_data(struct nsbx_channel *ch, enum nsbx_sub sub, const uint8_t *bytes, size_t n, int64_t offset,
+                      struct nsbx_err *err) __attribute__((warn_unused_result));
 /* Guest, control rows with a `reply_large`: sends a reply whose large member is the base64 of the `n` bytes that follow by
  * nsbx_channel_data on NSBX_SUB_MAIN, exactly n before nsbx_channel_end (fewer: the conversation can only be closed, which the host
  * sees as a loss). Takes `message` over, which is without that member. For large files: nothing is held whole. */
-int nsbx_channel_send_large(struct nsbx_channel *ch, json_t *message, uint64_t n, struct nsbx_err *err) __attribute__((warn_unused_result));
+int nsbx_channel_send_large(struct nsbx_channel *ch, json_t *message, uint64_t n, struct nsbx_err *err)
+    __attribute__((warn_unused_result));
 /* Our direction is finished: guest: the terminator where the shape has one, then FIN; host: the end of its data (stdin). */
 int nsbx_channel_end(struct nsbx_channel *ch, struct nsbx_err *err) __attribute__((warn_unused_result));
-size_t nsbx_channel_room(const struct nsbx_channel *ch); /* bytes that may be sent now without growing the queue past its high water */
+size_t nsbx_channel_room(
+    const struct nsbx_channel *ch); /* bytes that may be sent now without growing the queue past its high water */
 void nsbx_channel_consumed(struct nsbx_channel *ch, size_t n);
 /* For messages that are kept rather than dealt with at once: n bytes more of the window are taken, until nsbx_channel_consumed gives them back. */
 void nsbx_channel_hold(struct nsbx_channel *ch, size_t n);
@@ -55,6 +58,7 @@ void nsbx_channel_hold(struct nsbx_channel *ch, size_t n);
 void nsbx_channel_close(struct nsbx_channel *ch);
 
 /* Guest: a refusal in control shape, whatever the operation's shape, then FIN without a terminator. Takes `message` over. Close follows. */
-int nsbx_channel_refuse(struct nsbx_channel *ch, json_t *message, struct nsbx_err *err) __attribute__((warn_unused_result));
+int nsbx_channel_refuse(struct nsbx_channel *ch, json_t *message, struct nsbx_err *err)
+    __attribute__((warn_unused_result));
 
 #endif

@@ -37,7 +37,7 @@ enum nsbx_op_shape {
 /* How raw data looks on the published wire: X(enumerator). */
 enum nsbx_data_form {
     NSBX_DATA_NONE,
-    NSBX_DATA_DELTA,  /* {"type":"stdout_delta"|"stderr_delta","data":text, or base64 when the request said encoding:"base64"[,offset,nextOffset]} */
+    NSBX_DATA_DELTA, /* {"type":"stdout_delta"|"stderr_delta","data":text, or base64 when the request said encoding:"base64"[,offset,nextOffset]} */
     NSBX_DATA_BASE64, /* {"type":"data","data":base64} */
     NSBX_DATA_STDIN,  /* host → guest: {"type":"stdin","data":base64}, its end {"type":"stdin_end"} */
 };
@@ -50,14 +50,17 @@ struct nsbx_op_row {
     enum nsbx_op_shape shape;
     enum nsbx_data_form to_host;
     enum nsbx_data_form to_guest; /* data after the envelope */
-    const char *large;            /* body member that may be large and travels as data from the host (NULL: none): its string value
+    const char
+        *large; /* body member that may be large and travels as data from the host (NULL: none): its string value
                                      arrives at the guest as data on NSBX_SUB_MAIN, and the body shows "" in its place */
-    bool large_is_encoded;        /* decode it as base64 when body.encoding is "base64" */
-    const char *to_guest_if;      /* body member that must be true for data to the guest to follow (NULL: it always may). Without it, or
+    bool large_is_encoded; /* decode it as base64 when body.encoding is "base64" */
+    const char *
+        to_guest_if; /* body member that must be true for data to the guest to follow (NULL: it always may). Without it, or
                                      when the large member is there, the guest sees on_end after the envelope */
-    const char *reply_large;      /* member of a control reply that travels as data to the host in the same way (NULL: none) */
-    bool without_token;           /* healthz */
-    bool when_fenced;             /* also served by a retiring guest */
+    const char
+        *reply_large; /* member of a control reply that travels as data to the host in the same way (NULL: none) */
+    bool without_token; /* healthz */
+    bool when_fenced;   /* also served by a retiring guest */
 };
 const struct nsbx_op_row *nsbx_op_row(const char *name); /* NULL when unknown */
 const struct nsbx_op_row *nsbx_op_rows(size_t *count);

@@ -16,6 +16,7 @@ struct nsbx_gate {
     struct nsbx_single_server *server;
     struct nsbx_wire_reader reader;
     struct nsbx_list blocks;
+    struct nsbx_block *last; /* of them, where there may be room; NULL = none */
     size_t held;
     uint64_t last_byte, deadline;
     const struct nsbx_op_row *row; /* of the last `op` so far; NULL = none or unknown */
@@ -98,19 +99,24 @@ static int on_frame(void *ud, const char *rest, size_t len, struct nsbx_err *err
 
 /* ---- bytes held ---- */
 
+static struct nsbx_block *add_block(struct nsbx_gate *g)
+{
+    struct nsbx_block *block = nsbx_malloc(sizeof(*block) + BLOCK_BYTES);
+    if (!block)
+        return NULL;
+    block->len = 0;
+    nsbx_list_init(&block->node);
+    nsbx_list_push(&g->blocks, &block->node);
+    g->last = block;
+    return block;
+}
+
 static int hold(struct nsbx_gate *g, const uint8_t *bytes, size_t n)
 {
     while (n) {
-        struct nsbx_block *block =
-            nsbx_list_empty(&g->blocks) ? NULL : nsbx_container_of(g->blocks.prev, struct nsbx_block, node);
-        if (!block || block->len == BLOCK_BYTES) {
-            block = nsbx_malloc(sizeof(*block) + BLOCK_BYTES);
-            if (!block)
-                return -NSBX_E_LIMIT;
-            block->len = 0;
-            nsbx_list_init(&block->node);
-            nsbx_list_push(&g->blocks, &block->node);
-        }
+        struct nsbx_block *block = g->last;
+        if ((!block || block->len == BLOCK_BYTES) && !(block = add_block(g)))
+            return -NSBX_E_LIMIT;
         size_t take = NSBX_MIN(n, BLOCK_BYTES - block->len);
         memcpy(block->bytes + block->len, bytes, take);
         block->len += take;
@@ -137,6 +143,7 @@ static void drop_blocks(struct nsbx_gate *g)
 {
     uncharge(g);
     nsbx_block_drop_all(&g->blocks);
+    g->last = NULL;
 }
 
 static void hold_or_refuse(struct nsbx_conn *c, const uint8_t *bytes, size_t n)
@@ -246,6 +253,7 @@ static void admit(struct nsbx_conn *c, const uint8_t *bytes, size_t n)
     struct nsbx_list *node;
     while ((node = nsbx_list_shift(&g->blocks)) != NULL)
         nsbx_list_push(&c->early, node);
+    g->last = NULL;
     nsbx_gate_leave(c);
     if (rc == 0)
         rc = nsbx_intake_start(c, NULL);

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/util.h"
 #include "channel_priv.h"
+#include "dialler_priv.h"
 #include "envelope_priv.h"
 #include "loop/timer.h"
 #include "wire_priv.h"
@@ -26,15 +27,9 @@ struct host {
     int busy;    /* callbacks of ours on the stack */
     bool closed; /* by the user: no callback any more */
 
-    nsbx_dial_fn *dial;
-    bool (*permanent)(void *dial_ud, const struct nsbx_err *err);
-    void *dial_ud;
-    struct nsbx_op *attempt;
-    int64_t budget_ms;
-    uint64_t dial_start;
-
+    struct nsbx_dialler dialler;
     struct nsbx_stream *stream;
-    struct nsbx_timer *timer; /* pause between attempts, idle bound, close wait: by phase */
+    struct nsbx_timer *timer; /* idle bound, close wait: by phase */
     int64_t idle_ms;
     uint64_t last_byte; /* or last progress in sending */
 
@@ -66,12 +61,7 @@ static const struct host *host_of_const(const struct nsbx_channel *ch)
 
 static void let_go(struct host *h)
 {
-    if (h->attempt) {
-        nsbx_op_on_finish(h->attempt, NULL, NULL);
-        nsbx_op_cancel(h->attempt);
-        nsbx_op_unref(h->attempt);
-        h->attempt = NULL;
-    }
+    nsbx_dialler_stop(&h->dialler);
     nsbx_stream_close(h->stream);
     h->stream = NULL;
     if (h->timer)
@@ -449,26 +439,15 @@ static size_t host_room(const struct nsbx_channel *ch)
 
 /* ---- dialling ---- */
 
-static void dial_again(struct host *h);
-
-static void unreachable(struct host *h, const struct nsbx_err *why)
+static void on_unreachable(void *ud, const struct nsbx_err *err)
 {
-    struct nsbx_err err = *why;
-    nsbx_err_wrap(&err, "no connection to the guest");
-    err.code = NSBX_E_UNREACHABLE;
-    fail(h, &err);
+    struct host *h = ud;
+    enter(h);
+    fail(h, err);
+    leave(h);
 }
 
-static void attempt_failed(struct host *h, const struct nsbx_err *err)
-{
-    int64_t spent = (int64_t)(nsbx_loop_now_ms(h->loop) - h->dial_start);
-    if (spent >= h->budget_ms || (h->permanent && h->permanent(h->dial_ud, err)))
-        unreachable(h, err);
-    else
-        nsbx_timer_start(h->timer, NSBX_DIAL_PAUSE_MS);
-}
-
-static void connected(struct host *h, struct nsbx_stream *stream)
+static void on_connected(void *ud, struct nsbx_stream *stream)
 {
     static const struct nsbx_stream_events events = {
         .on_read = on_read,
@@ -476,37 +455,15 @@ static void connected(struct host *h, struct nsbx_stream *stream)
         .on_error = on_error,
         .on_drain = on_drain,
     };
+    struct host *h = ud;
+    enter(h);
     h->stream = stream;
     h->phase = SENDING;
     nsbx_stream_set_events(stream, &events, h);
     nsbx_stream_read_start(stream);
     start_idle(h);
     send_envelope(h);
-}
-
-static void on_dialled(struct nsbx_op *op, void *ud)
-{
-    struct host *h = ud;
-    enter(h);
-    h->attempt = NULL;
-    if (nsbx_op_state(op) == NSBX_OP_DONE)
-        connected(h, nsbx_op_take_result(op));
-    else
-        attempt_failed(h, nsbx_op_err(op));
-    nsbx_op_unref(op);
     leave(h);
-}
-
-static void dial_again(struct host *h)
-{
-    struct nsbx_err err;
-    h->attempt = h->dial(h->dial_ud, h->loop, NSBX_DIAL_ATTEMPT_MS);
-    if (h->attempt) {
-        nsbx_op_on_finish(h->attempt, on_dialled, h);
-        return;
-    }
-    nsbx_err_nomem(&err, "a connection");
-    unreachable(h, &err);
 }
 
 static void on_timer(void *ud)
@@ -514,9 +471,6 @@ static void on_timer(void *ud)
     struct host *h = ud;
     enter(h);
     switch (h->phase) {
-    case DIALLING:
-        dial_again(h);
-        break;
     case SENDING:
     case READING:
         check_idle(h);
@@ -524,6 +478,7 @@ static void on_timer(void *ud)
     case CLOSING:
         finish(h);
         break;
+    case DIALLING:
     case OVER:
         break;
     }
@@ -566,10 +521,13 @@ static int prepare(struct host *h, const struct nsbx_op_row *row, const struct n
     nsbx_buf_init(&h->pending, NSBX_STREAM_QUEUE);
     nsbx_wire_writer_init(&h->writer, nsbx_wire_form(row->to_guest), false, &h->scratch, emit, h);
     h->talks = may_follow(row, request);
-    h->budget_ms = request->dial_budget_ms;
-    h->permanent = request->permanent;
     h->idle_ms = request->idle_ms;
-    h->dial_start = nsbx_loop_now_ms(h->loop);
+    h->dialler.loop = h->loop;
+    h->dialler.permanent = request->permanent;
+    h->dialler.budget_ms = request->dial_budget_ms;
+    h->dialler.connected = on_connected;
+    h->dialler.gave_up = on_unreachable;
+    h->dialler.ud = h;
     int rc = nsbx_envelope_init(&h->envelope, row, request, err);
     if (rc == 0)
         rc = nsbx_inbox_init(&h->inbox, nsbx_wire_form(row->to_host), row->reply_large, request->data_base64,
@@ -577,8 +535,7 @@ static int prepare(struct host *h, const struct nsbx_op_row *row, const struct n
     if (rc)
         return rc;
     h->timer = nsbx_timer_new(h->loop, on_timer, h);
-    h->attempt = h->timer ? h->dial(h->dial_ud, h->loop, NSBX_DIAL_ATTEMPT_MS) : NULL;
-    return h->attempt ? 0 : nsbx_err_nomem(err, "a connection");
+    return h->timer ? nsbx_dialler_start(&h->dialler, err) : nsbx_err_nomem(err, "a channel");
 }
 
 struct nsbx_channel *nsbx_single_open(struct nsbx_loop *loop, nsbx_dial_fn *dial, void *dial_ud,
@@ -598,12 +555,11 @@ struct nsbx_channel *nsbx_single_open(struct nsbx_loop *loop, nsbx_dial_fn *dial
     h->ch = (struct nsbx_channel){.vtable = &host_vtable, .row = row, .events = events, .ud = ud};
     h->loop = loop;
     h->phase = DIALLING;
-    h->dial = dial;
-    h->dial_ud = dial_ud;
+    h->dialler.dial = dial;
+    h->dialler.dial_ud = dial_ud;
     if (prepare(h, row, request, err) != 0) {
         destroy(h);
         return NULL;
     }
-    nsbx_op_on_finish(h->attempt, on_dialled, h);
     return &h->ch;
 }

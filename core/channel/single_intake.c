@@ -247,7 +247,7 @@ static void replay_early(struct nsbx_conn *c)
     struct nsbx_list *node;
     while (!(c->intake && c->intake->waiting) && (node = nsbx_list_shift(&c->early)) != NULL) {
         struct nsbx_block *block = nsbx_container_of(node, struct nsbx_block, node);
-        if (c->phase == NSBX_CONN_INTAKE)
+        if (c->intake)
             nsbx_intake_read(c, block->bytes, block->len);
         else if (c->phase == NSBX_CONN_OPEN)
             nsbx_conn_read(c, block->bytes, block->len);

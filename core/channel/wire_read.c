@@ -93,14 +93,15 @@ int nsbx_wire_feed(struct nsbx_wire_reader *r, const uint8_t *p, size_t n, size_
 json_t *nsbx_wire_parse(const char *text, size_t len, struct nsbx_err *err)
 {
     const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY;
-    json_error_t problem;
+    /* Without memory jansson may say nothing at all: neither a text nor a code. */
+    json_error_t problem = {0};
     json_t *value = json_loadb(text, len, flags, &problem);
     /* The wire's numbers are doubles: an integer that needs more than 64 bits is one too. */
     if (!value && json_error_code(&problem) == json_error_numeric_overflow)
         value = json_loadb(text, len, flags | JSON_DECODE_INT_AS_REAL, &problem);
     if (value)
         return value;
-    if (json_error_code(&problem) == json_error_out_of_memory)
+    if (json_error_code(&problem) == json_error_out_of_memory || !problem.text[0])
         nsbx_err_nomem(err, "a message");
     else
         nsbx_err_set(err, NSBX_E_PROTOCOL, "a message is not JSON: %.100s", problem.text);

@@ -69,7 +69,7 @@ static void exchange_in_two(const struct exchange *x, size_t cut)
     rig_serve();
     rig_connect(&host);
     write_in_two(&host, x->sent, n, cut);
-    TURN_UNTIL(raw_over(&host), 3000);
+    TURN_UNTIL(raw_over(&host), 10000);
     const char *opened = rig.n_served ? text_of(&rig.served[0]->log) : NULL;
     if (strcmp(text_of(&host.got), framed(x->replied)) != 0 || (host.error && x->replied[0]) ||
         strcmp(opened ? opened : "-", x->opened ? x->opened : "-") != 0) {
@@ -266,7 +266,7 @@ static void ask_once(const char *json, const char *reply)
     text_frame(&frame, json);
     rig_connect(&host);
     raw_write(&host, frame.p, frame.n);
-    TURN_UNTIL(raw_over(&host), 2000);
+    TURN_UNTIL(raw_over(&host), 10000);
     CHECK_STR(text_of(&host.got), framed(reply));
     text_free(&frame);
     raw_free(&host);
@@ -351,11 +351,11 @@ static void the_header_behind_an_authenticating_frame_is_judged_by_the_raised_ca
     rig_serve();
     rig_connect(&host);
     raw_write(&host, sent.p, sent.n);
-    TURN_UNTIL(rig.n_served && rig.served[0]->bytes == 3, 2000);
+    TURN_UNTIL(rig.n_served && rig.served[0]->bytes == 3, 10000);
     CHECK(!raw_over(&host));
     raw_free(&host);
     text_free(&sent);
-    TURN_UNTIL(rig.served[0]->fails, 1000);
+    TURN_UNTIL(rig.served[0]->fails, 10000);
     channel_rig_close();
 }
 
@@ -375,7 +375,7 @@ static void the_oldest_of_too_many_is_evicted(void)
     for (size_t i = 0; i < N; i++)
         CHECK(!raw_over(&hosts[i]));
     rig_connect(&hosts[N]);
-    TURN_UNTIL(raw_over(&hosts[0]), 1000);
+    TURN_UNTIL(raw_over(&hosts[0]), 10000);
     CHECK_STR(
         text_of(&hosts[0].got),
         framed(REFUSED("too_many_unauthenticated_connections: limit 4 (NAMZU_AGENT_MAX_PREAUTH_CONNECTIONS)")));
@@ -438,7 +438,7 @@ static void one_frame_always_fits(void)
     rig_serve();
     rig_connect(&host);
     write_in_two(&host, frame, 2009, 2008);
-    TURN_UNTIL(raw_over(&host), 1000);
+    TURN_UNTIL(raw_over(&host), 10000);
     CHECK_STR(text_of(&host.got), DONE_FRAME);
     raw_free(&host);
     channel_rig_close();
@@ -461,16 +461,15 @@ static void clocks_run_until_the_token(uint64_t idle, uint64_t deadline, bool dr
     rig_connect(&health);
     rig_connect(&host);
     uint64_t start = nsbx_now_ms();
-    while (!raw_over(&host) && nsbx_now_ms() - start < 3000) {
-        if (drip)
-            raw_write(&host,
-                      "0000ffff\n                                          " +
-                          NSBX_MIN((nsbx_now_ms() - start) / 20, 30),
-                      1);
+    size_t drops = 0;
+    while (!raw_over(&host) && nsbx_now_ms() - start < 5000) {
+        if (drip) /* a header, then spaces */
+            raw_write(&host, drops < 9 ? "0000ffff\n" + drops : " ", 1);
+        drops++;
         turn_for(20);
     }
-    CHECK(nsbx_now_ms() - start >= want);
-    CHECK(nsbx_now_ms() - start < want + 400);
+    CHECK(nsbx_now_ms() - start >= want - 50); /* the loop's own time may lie behind a little */
+    CHECK(nsbx_now_ms() - start < want + 2000);
     CHECK_STR(text_of(&host.got), "");
     CHECK(raw_over(&health));
     turn_for((unsigned)want + 50);
@@ -485,12 +484,12 @@ static void clocks_run_until_the_token(uint64_t idle, uint64_t deadline, bool dr
 
 static void a_silent_peer_goes_after_the_idle_time(void)
 {
-    clocks_run_until_the_token(100, 10000, false, 100);
+    clocks_run_until_the_token(300, 10000, false, 300);
 }
 
 static void a_dripping_peer_goes_at_the_deadline(void)
 {
-    clocks_run_until_the_token(100, 300, true, 300);
+    clocks_run_until_the_token(400, 1000, true, 1000);
 }
 
 static void a_health_question_lifts_no_limit(void)
@@ -504,7 +503,7 @@ static void a_health_question_lifts_no_limit(void)
     text_frame(&sent, "{\"op\":\"healthz\",\"token\":\"nope\"}");
     rig_connect(&host);
     raw_write(&host, sent.p, sent.n);
-    TURN_UNTIL(raw_over(&host), 1000);
+    TURN_UNTIL(raw_over(&host), 10000);
     CHECK_STR(text_of(&host.got), "");
     CHECK_STR(text_of(&rig.served[0]->log), "open healthz -\nend\nfail timeout\n");
     raw_free(&host);
@@ -530,7 +529,7 @@ static void a_body_that_is_no_large_member_is_bounded(void)
         rig_serve();
         rig_connect(&host);
         raw_write(&host, sent.p, sent.n);
-        TURN_UNTIL(raw_over(&host), 3000);
+        TURN_UNTIL(raw_over(&host), 10000);
         if (over)
             CHECK(strncmp(text_of(&host.got) + 9, "{\"ok\":false,\"error\":\"request_refused: ", 37) == 0);
         else
@@ -558,7 +557,7 @@ static void nesting_is_bounded_on_both_sides_of_the_gate(void)
         rig_serve();
         rig_connect(&host);
         raw_write(&host, sent.p, sent.n);
-        TURN_UNTIL(raw_over(&host), 3000);
+        TURN_UNTIL(raw_over(&host), 10000);
         CHECK(strncmp(text_of(&host.got) + 9, "{\"ok\":false,\"error\":\"request_refused: ", 37) == 0);
         text_free(&json);
         text_free(&sent);
@@ -582,7 +581,7 @@ static void refused_peers_do_not_pile_up(void)
         CHECK(nsbx_single_connections(rig.server) <= 9);
         CHECK_STR(text_of(&hosts[i].got), framed(REFUSED("unauthorized")));
     }
-    TURN_UNTIL(nsbx_single_connections(rig.server) == 0, 3000); /* they never close: the short time does */
+    TURN_UNTIL(nsbx_single_connections(rig.server) == 0, 10000); /* they never close: the short time does */
     for (size_t i = 0; i < N; i++)
         raw_free(&hosts[i]);
     channel_rig_close();
@@ -635,7 +634,7 @@ static void open_execute(struct raw *host)
     text_frame(&sent, "{\"op\":\"execute\",\"body\":{\"stdinStream\":true,\"encoding\":\"base64\"}}");
     raw_write(host, sent.p, sent.n);
     text_free(&sent);
-    TURN_UNTIL(rig.n_served, 1000);
+    TURN_UNTIL(rig.n_served, 10000);
 }
 
 #define OPENED_EXECUTE "open execute {\"stdinStream\":true,\"encoding\":\"base64\"}\n"
@@ -648,7 +647,7 @@ static void check_stdin(const char *sent, const char *want, bool over)
         rig_serve();
         open_execute(&host);
         raw_write(&host, sent, strlen(sent));
-        TURN_UNTIL(strcmp(text_of(&rig.served[0]->log), want) == 0, 500);
+        TURN_UNTIL(strcmp(text_of(&rig.served[0]->log), want) == 0, 10000);
         turn_for(3);
         CHECK_STR(text_of(&rig.served[0]->log), want);
         CHECK_INT(raw_over(&host), over);
@@ -694,7 +693,7 @@ static void a_later_frame_beyond_the_cap_is_refused(void)
     rig_serve();
     open_execute(&host);
     raw_write(&host, "10000001\n", 9);
-    TURN_UNTIL(raw_over(&host), 1000);
+    TURN_UNTIL(raw_over(&host), 10000);
     CHECK_STR(text_of(&host.got),
               framed(REFUSED(
                   "frame_too_large: announced 268435457 bytes, limit 268435456 (NAMZU_AGENT_MAX_FRAME_BYTES)")));
@@ -729,7 +728,7 @@ static void stdin_that_nobody_reads_stops_the_host(void)
     CHECK(nsbx_stream_queued(host.s) > (3 << 20));
     h->keep = false;
     nsbx_channel_consumed(h->ch, h->bytes);
-    TURN_UNTIL(h->bytes >= total, 2000);
+    TURN_UNTIL(h->bytes >= total, 10000);
     CHECK_INT(h->wrong, 0);
     raw_free(&host);
     text_free(&frame);
@@ -745,7 +744,7 @@ static void bytes_after_a_request_without_conversation_are_dropped(void)
     rig_serve();
     rig_connect(&host);
     raw_write(&host, "0000000d\n{\"op\":\"walk\"}", 22);
-    TURN_UNTIL(rig.n_served && rig.served[0]->ends, 1000);
+    TURN_UNTIL(rig.n_served && rig.served[0]->ends, 10000);
     for (int i = 0; i < 64; i++) {
         raw_write(&host, noise, sizeof(noise));
         turn_for(1);
@@ -753,7 +752,7 @@ static void bytes_after_a_request_without_conversation_are_dropped(void)
     }
     CHECK(!raw_over(&host));
     answer(rig.served[0], 'e');
-    TURN_UNTIL(raw_over(&host), 1000);
+    TURN_UNTIL(raw_over(&host), 10000);
     CHECK_STR(text_of(&host.got), DONE_FRAME);
     raw_free(&host);
     channel_rig_close();
@@ -774,7 +773,7 @@ static void a_host_that_goes_before_its_request_is_whole_was_never_there(void)
             raw_write(&host, request, n);
             rig_settle();
             raw_free(&host);
-            TURN_UNTIL(nsbx_single_connections(rig.server) == 0, 1000);
+            TURN_UNTIL(nsbx_single_connections(rig.server) == 0, 10000);
             CHECK_INT(rig.n_served, 0);
             channel_rig_close();
         }
@@ -796,7 +795,7 @@ static void a_host_that_goes_is_a_loss_to_the_operation(void)
             turn_for(5);
         }
         raw_free(&host);
-        TURN_UNTIL(!rig.served[0]->ch, 1000);
+        TURN_UNTIL(!rig.served[0]->ch, 10000);
         CHECK_STR(text_of(&rig.served[0]->log), OPENED_EXECUTE "fail stream_lost\n");
         channel_rig_close();
         rig.sockets = false;
@@ -823,7 +822,7 @@ static void what_is_queued_arrives_after_the_close(void)
     turn_for(1200); /* longer than a host that has everything may take to close */
     CHECK(!raw_over(&host));
     nsbx_stream_read_start(host.s);
-    TURN_UNTIL(raw_over(&host), 3000);
+    TURN_UNTIL(raw_over(&host), 10000);
     CHECK(!host.error);
     CHECK(host.got.n > (4 << 20) / 3 * 4);
     CHECK_STR(host.got.p + host.got.n - 9, "00000000\n");
@@ -848,7 +847,7 @@ static void the_reply_survives_bytes_that_nobody_read(void)
         turn_for(2);
     }
     nsbx_stream_read_start(host.s);
-    TURN_UNTIL(raw_over(&host), 1000);
+    TURN_UNTIL(raw_over(&host), 10000);
     CHECK(!host.error);
     CHECK_STR(text_of(&host.got), DONE_FRAME);
     raw_free(&host);
@@ -864,10 +863,10 @@ static void a_host_that_never_closes_is_closed(void)
     rig_serve();
     rig_connect(&host);
     raw_write(&host, "0000000d\n{\"op\":\"walk\"}", 22);
-    TURN_UNTIL(raw_over(&host), 1000);
+    TURN_UNTIL(raw_over(&host), 10000);
     uint64_t start = nsbx_now_ms();
     CHECK_INT(nsbx_single_connections(rig.server), 1);
-    TURN_UNTIL(nsbx_single_connections(rig.server) == 0, 3000);
+    TURN_UNTIL(nsbx_single_connections(rig.server) == 0, 10000);
     CHECK(nsbx_now_ms() - start >= NSBX_CLOSE_WAIT_MS - 20);
     raw_free(&host);
     channel_rig_close();
@@ -883,13 +882,13 @@ static void the_server_closes_what_is_not_open_yet(void)
     raw_write(&hosts[1], "0000", 4);
     rig_connect(&hosts[2]);
     raw_write(&hosts[2], "0000000d\n{\"op\":\"walk\"}", 22);
-    TURN_UNTIL(rig.n_served, 1000);
+    TURN_UNTIL(rig.n_served, 10000);
     nsbx_single_server_close(rig.server);
     rig.server = NULL;
-    TURN_UNTIL(raw_over(&hosts[0]) && raw_over(&hosts[1]), 1000);
+    TURN_UNTIL(raw_over(&hosts[0]) && raw_over(&hosts[1]), 10000);
     CHECK(!raw_over(&hosts[2]));
     answer(rig.served[0], 'e');
-    TURN_UNTIL(raw_over(&hosts[2]), 1000);
+    TURN_UNTIL(raw_over(&hosts[2]), 10000);
     CHECK_STR(text_of(&hosts[2].got), DONE_FRAME);
     for (size_t i = 0; i < 3; i++)
         raw_free(&hosts[i]);
@@ -906,7 +905,7 @@ static void output_in_text_keeps_characters_whole(void)
     rig_serve();
     rig_connect(&host);
     raw_write(&host, "00000010\n{\"op\":\"execute\"}", 25);
-    TURN_UNTIL(rig.n_served, 1000);
+    TURN_UNTIL(rig.n_served, 10000);
     struct heard *h = rig.served[0];
     CHECK_INT(heard_put(h, NSBX_SUB_STDOUT, "a\xe2\x82", 3, -1), 0);
     CHECK_INT(heard_put(h, NSBX_SUB_STDERR, "\xc3", 1, -1), 0);
@@ -920,7 +919,7 @@ static void output_in_text_keeps_characters_whole(void)
     text_frame(&want, "{\"type\":\"stderr_delta\",\"data\":\"\xef\xbf\xbd\"}");
     text_frame(&want, "{\"type\":\"result\"}");
     text_frame(&want, "");
-    TURN_UNTIL(raw_over(&host), 1000);
+    TURN_UNTIL(raw_over(&host), 10000);
     CHECK_STR(text_of(&host.got), want.p);
     raw_free(&host);
     text_free(&want);
@@ -935,7 +934,7 @@ static void offsets_match_the_bytes_that_a_message_shows(void)
     rig_serve();
     rig_connect(&host);
     raw_write(&host, "00000010\n{\"op\":\"execute\"}", 25);
-    TURN_UNTIL(rig.n_served, 1000);
+    TURN_UNTIL(rig.n_served, 10000);
     struct heard *h = rig.served[0];
     CHECK_INT(heard_put(h, NSBX_SUB_STDOUT, "a\xe2\x82", 3, 10), 0);
     CHECK_INT(heard_put(h, NSBX_SUB_STDOUT, "\xac\xe2", 2, 13), 0);
@@ -947,7 +946,7 @@ static void offsets_match_the_bytes_that_a_message_shows(void)
     text_frame(&want, "{\"type\":\"stderr_delta\",\"data\":\"e\",\"offset\":15,\"nextOffset\":16}");
     text_frame(&want,
                "{\"type\":\"stdout_delta\",\"data\":\"\xef\xbf\xbd\xef\xbf\xbd\",\"offset\":16,\"nextOffset\":18}");
-    TURN_UNTIL(host.got.n >= want.n, 1000);
+    TURN_UNTIL(host.got.n >= want.n, 10000);
     CHECK_STR(text_of(&host.got), want.p);
     raw_free(&host);
     text_free(&want);
@@ -966,7 +965,7 @@ static void output_is_cut_into_messages(void)
     fill((uint8_t *)bytes, n, 0);
     CHECK_INT(heard_put(rig.served[0], NSBX_SUB_STDOUT, bytes, n, 100), 0);
     CHECK_INT(heard_put(rig.served[0], NSBX_SUB_MAIN, "x", 1, -1), -NSBX_E_INVALID);
-    TURN_UNTIL(host.got.n >= nsbx_base64_len(n), 1000);
+    TURN_UNTIL(host.got.n >= nsbx_base64_len(n), 10000);
     turn_for(2);
     const char *at = text_of(&host.got);
     for (size_t i = 0; i < 3; i++) {
@@ -1003,7 +1002,7 @@ static void a_stopped_host_takes_the_room_away(void)
     turn_for(10);
     CHECK_INT(h->drains, 0);
     nsbx_stream_read_start(host.s);
-    TURN_UNTIL(h->drains, 1000);
+    TURN_UNTIL(h->drains, 10000);
     CHECK_INT(nsbx_channel_room(h->ch), NSBX_CHANNEL_WINDOW);
     raw_free(&host);
     turn_for(3);
@@ -1100,7 +1099,7 @@ static void a_spooled_body_waits_for_its_reader(void)
         rig_serve();
         rig_connect(&host);
         write_body(&host, 6 << 20);
-        TURN_UNTIL(rig.n_served, 5000);
+        TURN_UNTIL(rig.n_served, 10000);
         struct heard *h = rig.served[0];
         h->keep = h->count_only = true;
         turn_for(100);
@@ -1108,11 +1107,11 @@ static void a_spooled_body_waits_for_its_reader(void)
         CHECK(h->bytes <= NSBX_CHANNEL_WINDOW + NSBX_STREAM_READ_CHUNK);
         if (leave) {
             heard_close(h);
-            TURN_UNTIL(raw_over(&host), 1000);
+            TURN_UNTIL(raw_over(&host), 10000);
         } else {
             h->keep = false;
             nsbx_channel_consumed(h->ch, h->bytes);
-            TURN_UNTIL(h->ends, 3000);
+            TURN_UNTIL(h->ends, 10000);
             CHECK_INT(h->bytes, 6 << 20);
             CHECK_INT(h->wrong, 0);
         }
@@ -1136,7 +1135,7 @@ static void a_host_may_leave_while_its_body_is_spooled(void)
         for (int i = 0; i < turns; i++)
             nsbx_loop_turn(loop, NSBX_TURN_POLL);
         raw_free(&host);
-        TURN_UNTIL(nsbx_single_connections(rig.server) == 0 || rig.n_served, 1000);
+        TURN_UNTIL(nsbx_single_connections(rig.server) == 0 || rig.n_served, 10000);
         turn_for(5);
         channel_rig_close();
     }

@@ -48,7 +48,7 @@ static void answer_in_two(const struct answer *a, const char *bytes, size_t n, s
         rig_settle();
     }
     hang_up(ending);
-    TURN_UNTIL(heard_all(&h), 3000);
+    TURN_UNTIL(heard_all(&h), 10000);
     if (strcmp(text_of(&h.log), want) != 0) {
         fprintf(stderr, "%s: cut at %zu of %zu%s: got\n%s\nnot\n%s\n", a->op, cut, n,
                 rig.io ? ", byte by byte" : "", text_of(&h.log), want);
@@ -197,7 +197,7 @@ static void cut_off(enum ending ending)
             raw_write(&rig.guest, bytes.p, n);
             rig_settle();
             hang_up(ending);
-            TURN_UNTIL(heard_all(&h), 3000);
+            TURN_UNTIL(heard_all(&h), 10000);
             CHECK_INT(h.ends, 0);
             CHECK_INT(h.code, NSBX_E_STREAM_LOST);
             heard_free(&h);
@@ -229,9 +229,9 @@ static void a_complete_answer_stands_when_the_guest_is_slow_to_close(void)
     text_frame(&bytes, "{\"ok\":true}");
     rig_settle();
     raw_write(&rig.guest, bytes.p, bytes.n);
-    TURN_UNTIL(h.messages, 1000);
+    TURN_UNTIL(h.messages, 10000);
     uint64_t start = nsbx_now_ms();
-    TURN_UNTIL(heard_all(&h), 3000);
+    TURN_UNTIL(heard_all(&h), 10000);
     CHECK_STR(text_of(&h.log), "message {\"ok\":true}\nend\n");
     CHECK(nsbx_now_ms() - start >= NSBX_CLOSE_WAIT_MS - 20);
     CHECK(!rig.guest.eof || h.ends); /* we never close first */
@@ -301,7 +301,7 @@ static void nesting_is_bounded(void)
         text_frame(&bytes, json.p);
         raw_write(&rig.guest, bytes.p, bytes.n);
         CHECK_INT(nsbx_stream_shutdown(rig.guest.s, NULL), 0);
-        TURN_UNTIL(heard_all(&h), 3000);
+        TURN_UNTIL(heard_all(&h), 10000);
         CHECK_INT(h.code, depth > NSBX_MAX_MESSAGE_DEPTH ? NSBX_E_LIMIT : 0);
         heard_free(&h);
         text_free(&json);
@@ -320,12 +320,12 @@ static void check_request(struct nsbx_single_request request, const char *want)
     channel_rig_open();
     CHECK_INT(nsbx_single_envelope_len(&request), strlen(want));
     CHECK_INT(rig_ask(&h, request), 0);
-    TURN_UNTIL(rig.guest.got.n >= frame.n, 2000);
+    TURN_UNTIL(rig.guest.got.n >= frame.n, 10000);
     turn_for(2);
     CHECK_STR(text_of(&rig.guest.got), frame.p);
     CHECK(!rig.guest.eof); /* a guest would take a half-close for a loss */
     heard_close(&h);
-    TURN_UNTIL(raw_over(&rig.guest), 2000);
+    TURN_UNTIL(raw_over(&rig.guest), 10000);
     heard_free(&h);
     text_free(&frame);
     json_decref(request.body);
@@ -380,7 +380,7 @@ static void bodies_of_any_size_are_announced_exactly(void)
         size_t len = nsbx_single_envelope_len(&request);
         channel_rig_open();
         CHECK_INT(rig_ask(&h, request), 0);
-        TURN_UNTIL(rig.guest.got.n >= len + 9, 3000);
+        TURN_UNTIL(rig.guest.got.n >= len + 9, 10000);
         turn_for(2);
         CHECK_INT(rig.guest.got.n, len + 9);
         CHECK_INT(strtoul(text_of(&rig.guest.got), NULL, 16), len);
@@ -407,7 +407,7 @@ static void text_of_any_size_is_announced_exactly(void)
         size_t len = nsbx_single_envelope_len(&request);
         channel_rig_open();
         CHECK_INT(rig_ask(&h, request), 0);
-        TURN_UNTIL(rig.guest.got.n >= len + 9, 3000);
+        TURN_UNTIL(rig.guest.got.n >= len + 9, 10000);
         turn_for(2);
         CHECK_INT(rig.guest.got.n, len + 9);
         json_error_t problem;
@@ -434,7 +434,7 @@ static void a_request_beyond_the_frame_limit_is_not_dialled(void)
     CHECK_INT(rig.dials, 0);
     request.max_frame = len;
     CHECK_INT(rig_ask(&h, request), 0);
-    TURN_UNTIL(rig.guest.got.n == len + 9, 2000);
+    TURN_UNTIL(rig.guest.got.n == len + 9, 10000);
     heard_free(&h);
     h = (struct heard){0};
     CHECK_INT(rig_ask(&h, (struct nsbx_single_request){.op = "no-such"}), -NSBX_E_INVALID);
@@ -456,12 +456,12 @@ static void a_refusal_is_heard_while_the_request_is_still_going_out(void)
                       (struct nsbx_single_request){
                           .op = "write-file", .large = body, .large_len = 8 << 20, .large_base64 = true}),
               0);
-    TURN_UNTIL(rig.guest.s, 1000);
+    TURN_UNTIL(rig.guest.s, 10000);
     nsbx_stream_read_stop(rig.guest.s);
     text_frame(&bytes, "{\"ok\":false,\"error\":\"frame_too_large: …\"}");
     raw_write(&rig.guest, bytes.p, bytes.n);
     CHECK_INT(nsbx_stream_shutdown(rig.guest.s, NULL), 0);
-    TURN_UNTIL(heard_all(&h), 2000);
+    TURN_UNTIL(heard_all(&h), 10000);
     CHECK_STR(text_of(&h.log), "message {\"ok\":false,\"error\":\"frame_too_large: …\"}\nend\n");
     CHECK(rig.guest.got.n < 2 << 20);
     heard_free(&h);
@@ -484,7 +484,7 @@ static void the_dial_is_tried_again_within_its_budget(void)
     channel_rig_open();
     rig.dials_to_fail = 2;
     CHECK_INT(rig_ask(&h, (struct nsbx_single_request){.op = "healthz", .dial_budget_ms = 1000}), 0);
-    TURN_UNTIL(rig.guest.got.n, 3000);
+    TURN_UNTIL(rig.guest.got.n, 10000);
     CHECK_INT(rig.dials, 3);
     CHECK_INT(h.fails, 0);
     heard_free(&h);
@@ -504,7 +504,7 @@ static void a_dial_that_fails_proves_that_nothing_was_sent(void)
         channel_rig_open();
         rig.dials_to_fail = 1000;
         CHECK_INT(rig_ask(&h, requests[i]), 0);
-        TURN_UNTIL(heard_all(&h), 3000);
+        TURN_UNTIL(heard_all(&h), 10000);
         CHECK_INT(h.code, NSBX_E_UNREACHABLE);
         CHECK_INT(rig.dials, dials[i]);
         heard_free(&h);
@@ -542,13 +542,13 @@ static void silence_times_out(void)
 {
     struct heard h = {0};
     channel_rig_open();
-    CHECK_INT(rig_ask(&h, (struct nsbx_single_request){.op = "execute", .idle_ms = 60}), 0);
+    CHECK_INT(rig_ask(&h, (struct nsbx_single_request){.op = "execute", .idle_ms = 400}), 0);
     for (int i = 0; i < 4; i++) { /* any byte keeps it alive */
-        turn_for(30);
+        turn_for(150);
         raw_write(&rig.guest, "00000000\n" + i, 1);
     }
     CHECK_INT(h.fails, 0);
-    TURN_UNTIL(heard_all(&h), 2000);
+    TURN_UNTIL(heard_all(&h), 10000);
     CHECK_INT(h.code, NSBX_E_TIMEOUT);
     heard_free(&h);
     channel_rig_close();
@@ -577,12 +577,12 @@ static void a_reader_that_stops_stops_the_guest_and_no_clock_runs(void)
     const size_t total = 8 << 20;
     make_chunks(&frames, total);
     channel_rig_open();
-    CHECK_INT(rig_ask(&h, (struct nsbx_single_request){.op = "read-file-stream", .idle_ms = 50}), 0);
+    CHECK_INT(rig_ask(&h, (struct nsbx_single_request){.op = "read-file-stream", .idle_ms = 400}), 0);
     rig_settle();
     raw_write(&rig.guest, frames.p, frames.n);
     text_free(&frames);
     CHECK_INT(nsbx_stream_shutdown(rig.guest.s, NULL), 0);
-    turn_for(150);
+    turn_for(700);
     CHECK_INT(heard_all(&h), 0);
     CHECK(h.bytes > NSBX_CHANNEL_WINDOW);
     CHECK(h.bytes <= NSBX_CHANNEL_WINDOW + NSBX_STREAM_READ_CHUNK);
@@ -613,7 +613,7 @@ static void messages_that_are_kept_count_too(void)
     turn_for(20);
     CHECK_INT(h.messages, 0);
     nsbx_channel_consumed(h.ch, NSBX_CHANNEL_WINDOW + 1);
-    TURN_UNTIL(h.messages, 1000);
+    TURN_UNTIL(h.messages, 10000);
     heard_free(&h);
     text_free(&frames);
     channel_rig_close();
@@ -634,14 +634,14 @@ static void data_before_the_connection_follows_the_request(void)
     CHECK(nsbx_channel_room(h.ch) < NSBX_CHANNEL_WINDOW);
     text_frame(&want, "{\"op\":\"execute\",\"body\":{\"stdinStream\":true}}");
     text_frame(&want, "{\"type\":\"stdin\",\"data\":\"/wA=\"}");
-    TURN_UNTIL(rig.guest.got.n == want.n, 2000);
+    TURN_UNTIL(rig.guest.got.n == want.n, 10000);
     CHECK_INT(heard_put(&h, NSBX_SUB_MAIN, "more", 4, -1), 0);
     CHECK_INT(heard_finish(&h), 0);
     CHECK_INT(heard_finish(&h), 0);
     CHECK_INT(heard_put(&h, NSBX_SUB_MAIN, "late", 4, -1), -NSBX_E_INVALID);
     text_frame(&want, "{\"type\":\"stdin\",\"data\":\"bW9yZQ==\"}");
     text_frame(&want, "{\"type\":\"stdin_end\"}");
-    TURN_UNTIL(rig.guest.got.n == want.n, 2000);
+    TURN_UNTIL(rig.guest.got.n == want.n, 10000);
     CHECK_STR(text_of(&rig.guest.got), want.p);
     heard_free(&h);
     text_free(&want);
@@ -656,7 +656,7 @@ static void data_waits_for_room(void)
     static char block[64 * 1024];
     channel_rig_open();
     CHECK_INT(rig_ask(&h, (struct nsbx_single_request){.op = "execute", .body = body}), 0);
-    TURN_UNTIL(rig.guest.got.n, 1000);
+    TURN_UNTIL(rig.guest.got.n, 10000);
     nsbx_stream_read_stop(rig.guest.s);
     int drains = h.drains;
     while (nsbx_channel_room(h.ch) > 0)
@@ -664,7 +664,7 @@ static void data_waits_for_room(void)
     turn_for(10);
     CHECK_INT(h.drains, drains);
     nsbx_stream_read_start(rig.guest.s);
-    TURN_UNTIL(h.drains > drains, 1000);
+    TURN_UNTIL(h.drains > drains, 10000);
     CHECK_INT(nsbx_channel_room(h.ch), NSBX_CHANNEL_WINDOW);
     heard_free(&h);
     json_decref(body);
@@ -684,7 +684,7 @@ static void an_operation_without_data_to_the_guest_sends_none(void)
     CHECK_INT(nsbx_channel_refuse(h.ch, json_object(), NULL), -NSBX_E_INVALID);
     CHECK_INT(nsbx_channel_send_large(h.ch, json_object(), 1, NULL), -NSBX_E_INVALID);
     text_frame(&want, "{\"op\":\"execute\"}");
-    TURN_UNTIL(rig.guest.got.n >= want.n, 1000);
+    TURN_UNTIL(rig.guest.got.n >= want.n, 10000);
     turn_for(5);
     CHECK_STR(text_of(&rig.guest.got), want.p);
     heard_free(&h);
@@ -718,7 +718,7 @@ static void a_callback_may_close_its_channel(void)
             text_frame(&bytes, "");
         raw_write(&rig.guest, bytes.p, bytes.n);
         CHECK_INT(nsbx_stream_shutdown(rig.guest.s, NULL), 0);
-        TURN_UNTIL(!h.ch, 2000);
+        TURN_UNTIL(!h.ch, 10000);
         turn_for(2);
         heard_free(&h);
         text_free(&bytes);

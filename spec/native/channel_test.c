@@ -135,7 +135,7 @@ static void ask_and_compare(struct nsbx_single_request request, const char *gues
     rig.serve = serve;
     rig_serve();
     CHECK_INT(rig_ask(&h, request), 0);
-    TURN_UNTIL(heard_all(&h), 3000);
+    TURN_UNTIL(heard_all(&h), 10000);
     CHECK_INT(rig.n_served, 1);
     CHECK_STR(rig.n_served ? text_of(&rig.served[0]->log) : "", guest);
     CHECK_STR(text_of(&h.log), host);
