@@ -10,7 +10,7 @@
 enum { NSBX_FRAME_HEADER = 9 };
 
 enum nsbx_frame_kind {
-    NSBX_FRAME_MORE,  /* all input used, no event */
+    NSBX_FRAME_MORE, /* all input used, no event */
     NSBX_FRAME_BEGIN, /* a header was read: `length` announced (judge it against your cap now); 0 is a terminator, followed by END */
     NSBX_FRAME_CHUNK, /* `bytes`, `n`: a piece of the payload, borrowed from the input */
     NSBX_FRAME_END,   /* the frame is whole */
@@ -26,9 +26,9 @@ struct nsbx_frame_event {
 
 struct nsbx_frame_reader {
     uint8_t head[NSBX_FRAME_HEADER];
-    uint8_t have;      /* header bytes so far */
+    uint8_t have; /* header bytes so far */
     uint8_t state;
-    uint32_t left;     /* payload bytes still to come */
+    uint32_t left; /* payload bytes still to come */
 };
 
 void nsbx_frame_reader_init(struct nsbx_frame_reader *r);

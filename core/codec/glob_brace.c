@@ -241,14 +241,16 @@ int nsbx_glob_expand(const char *pattern, size_t len,
 {
     struct stack *stack = nsbx_calloc(1, sizeof(*stack));
     size_t *open = nsbx_malloc((len + 1) * sizeof(*open));
-    int rc = stack && open ? 0 : nsbx_err_nomem(err, "a pattern");
-    if (rc == 0) {
-        stack->open = open;
-        rc = push(stack, "", 0, pattern, len, "", 0, err);
+    if (!stack || !open) {
+        nsbx_free(stack);
+        nsbx_free(open);
+        return nsbx_err_nomem(err, "a pattern");
     }
+    stack->open = open;
+    int rc = push(stack, "", 0, pattern, len, "", 0, err);
     if (rc == 0)
         rc = expand(stack, branch, ud, err);
-    while (stack && stack->count > 0)
+    while (stack->count > 0)
         nsbx_free(stack->texts[--stack->count].bytes);
     nsbx_free(open);
     nsbx_free(stack);

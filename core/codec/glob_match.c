@@ -4,6 +4,7 @@
  * gone through again (a loop is false until then, and nothing in its body depends on it through a negation). */
 #include "glob_priv.h"
 
+#include <assert.h>
 #include <string.h>
 
 static size_t decode(struct glob_name *name)
@@ -73,8 +74,9 @@ static bool match_nodes(const struct nsbx_glob *g, const struct glob_segment *se
     uint8_t rows[2][NSBX_GLOB_MAX_NODES];
     if (!name->decoded && decode(name) < name->n)
         return false; /* longer than any path */
-    struct place at = {
-        .g = g, .nodes = (const struct glob_node *)nsbx_buf_data(&g->nodes) + segment->nodes, .end = true};
+    const struct glob_node *nodes = (const struct glob_node *)nsbx_buf_data(&g->nodes);
+    assert(nodes);
+    struct place at = {.g = g, .nodes = nodes + segment->nodes, .end = true};
     for (size_t i = name->count + 1; i-- > 0; at.end = false) {
         at.now = rows[i % 2];
         at.later = rows[(i + 1) % 2];

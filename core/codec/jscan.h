@@ -39,7 +39,7 @@ struct nsbx_jscan_config {
 
 /* NULL without memory. `config` is copied (the path arrays are not). */
 struct nsbx_jscan *nsbx_jscan_new(const struct nsbx_jscan_config *config);
-void nsbx_jscan_free(struct nsbx_jscan *s); /* NULL is fine */
+void nsbx_jscan_free(struct nsbx_jscan *s);  /* NULL is fine */
 void nsbx_jscan_reset(struct nsbx_jscan *s); /* for the next message; keeps memory that is small */
 /* 0, or -NSBX_E_PROTOCOL (not JSON), -NSBX_E_LIMIT (rest too long, too deep), or a callback's non-zero return. Sticky. */
 int nsbx_jscan_feed(struct nsbx_jscan *s, const uint8_t *p, size_t n, struct nsbx_err *err);

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     base[0] = '/'; /* a base is absolute */
     memcpy(base + 1, data, base_n);
     base[base_n + 1] = 0;
-    char out[NSBX_PATH_MAX], again[NSBX_PATH_MAX];
+    char out[NSBX_PATH_MAX] = "", again[NSBX_PATH_MAX];
     struct nsbx_err err = {0};
     int rc = memchr(path, 0, n) ? 0 : nsbx_path_resolve(out, base, (char *)path, n, &err);
     if (memchr(path, 0, n) == NULL && rc == 0) {
