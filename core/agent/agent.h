@@ -57,6 +57,8 @@ void nsbx_agent_fence(struct nsbx_agent *agent, const char *why);
 
 /* Reads body[key] as the published peer coerces numbers: true when the key is there; *value is NaN when it is no number. */
 bool nsbx_agent_number(const json_t *body, const char *key, double *value);
+/* Any value as compact JSON: NUL-terminated, free with nsbx_free; NULL without memory. */
+char *nsbx_agent_json_text(const json_t *value);
 /* A non-negative safe integer, as it is, without coercion; -1 when it is not one. */
 int64_t nsbx_agent_safe_integer(const json_t *value);
 

@@ -1,6 +1,7 @@
 /* How an operation answers, and how it reads the numbers of a request. */
 #include "agent.h"
 
+#include "base/alloc.h"
 #include "base/log.h"
 
 #include <ctype.h>
@@ -74,6 +75,16 @@ bool nsbx_agent_number(const json_t *body, const char *key, double *value)
         *value = NAN;
     }
     return true;
+}
+
+char *nsbx_agent_json_text(const json_t *value)
+{
+    enum { FLAGS = JSON_ENCODE_ANY | JSON_COMPACT };
+    size_t n = json_dumpb(value, NULL, 0, FLAGS);
+    char *text = n ? nsbx_malloc(n + 1) : NULL;
+    if (text)
+        text[json_dumpb(value, text, n, FLAGS)] = '\0';
+    return text;
 }
 
 int64_t nsbx_agent_safe_integer(const json_t *value)

@@ -1,5 +1,6 @@
 #include "child_env.h"
 
+#include "agent.h"
 #include "base/alloc.h"
 #include "base/strmap.h"
 #include "channel/bytestr.h"
@@ -44,7 +45,7 @@ static int put(struct env *e, const char *name, char *entry)
         e->entries[at - 1] = entry;
         return 0;
     }
-    if (grow(e) != 0 || nsbx_strmap_set(&e->index, name, (char *)NULL + e->n + 1, NULL) != 0) {
+    if (grow(e) != 0 || nsbx_strmap_set(&e->index, name, (void *)(uintptr_t)(e->n + 1), NULL) != 0) {
         nsbx_free(entry);
         return -1;
     }
@@ -87,9 +88,7 @@ static char *text_of(const json_t *value, const char *what, struct nsbx_fault *f
         nsbx_fault_set(fault, "invalid_env: %s must be a string", what);
         return NULL;
     }
-    char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    text = dump ? nsbx_strdup(dump) : NULL;
-    free(dump); /* jansson's own allocation */
+    text = nsbx_agent_json_text(value);
     if (!text)
         nsbx_fault_set(fault, "invalid_env: no memory");
     return text;

@@ -18,7 +18,8 @@ static void watch_drain(struct nsbx_execution *x)
     if (x->cause != NSBX_CAUSE_NONE ? !x->tree_ended : x->request.wait_pipes)
         return;
     bool read_up = x->pipes[0].owed == 0 && x->pipes[1].owed == 0;
-    if ((read_up || x->agent->stopping) && !nsbx_execution_pipes_ended(x)) /* an agent that ends waits for no reader */
+    if ((read_up || x->agent->stopping) &&
+        !nsbx_execution_pipes_ended(x)) /* an agent that ends waits for no reader */
         nsbx_timer_start(x->drain, NSBX_EXEC_DRAIN_MS);
 }
 

@@ -18,9 +18,7 @@ static char *argument(const json_t *value, size_t i, struct nsbx_fault *fault)
     size_t n;
     snprintf(what, sizeof what, "args[%zu]", i);
     if (json_is_number(value) || json_is_boolean(value) || json_is_null(value)) {
-        char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        text = dump ? nsbx_strdup(dump) : NULL;
-        free(dump); /* jansson's own allocation */
+        text = nsbx_agent_json_text(value);
         if (!text)
             nsbx_fault_set(fault, "invalid_args: no memory");
     } else if (nsbx_bytestr_read(value, what, &text, &n, &err) != 0) {

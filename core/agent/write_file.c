@@ -171,9 +171,8 @@ static int read_part(struct nsbx_write *w, const json_t *part)
     w->discard = json_is_true(json_object_get(part, "discard"));
     w->final = json_is_true(json_object_get(part, "final"));
     if (offset && (w->offset = nsbx_agent_safe_integer(offset)) < 0) {
-        char *text = json_dumps(offset, JSON_ENCODE_ANY | JSON_COMPACT);
+        NSBX_AUTO_FREE char *text = nsbx_agent_json_text(offset);
         snprintf(w->offset_text, sizeof w->offset_text, "%s", text ? text : "?");
-        free(text); /* jansson's own allocation */
     }
     if (target && !json_is_null(target) &&
         nsbx_bytestr_read(target, "renameTo", &w->rename_to, &w->rename_len, &err) != 0)
@@ -189,9 +188,8 @@ static int read_content(struct nsbx_write *w, const json_t *content)
     w->has_content = content && !json_is_null(content);
     if (!w->has_content || json_is_string(content))
         return 0;
-    char *text = json_dumps(content, JSON_ENCODE_ANY | JSON_COMPACT);
+    NSBX_AUTO_FREE char *text = nsbx_agent_json_text(content);
     int rc = text ? nsbx_buf_append(&w->pending, text, strlen(text), NULL) : -1;
-    free(text); /* jansson's own allocation */
     return rc ? nsbx_fault_set(&w->fault, "write_file: no memory for the content") : 0;
 }
 
