@@ -10,6 +10,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
 import runner  # noqa: E402
 import suite  # noqa: E402
+import tally  # noqa: E402
 import unit  # noqa: E402
 
 runner.become_subreaper()
@@ -40,10 +41,15 @@ class Run(unittest.TestCase):
         outcome = shell("setsid sleep 98.76 & exit 0")
         self.assertEqual(len(outcome.trouble), 1)
         self.assertRegex(outcome.trouble[0], r"^left a process behind: \d+ sleep 98\.76$")
-        self.assertFalse(any("98.76" in runner._name(pid) for pid in map(int, filter(str.isdigit, os.listdir("/proc")))))
+        self.assertFalse(any("98.76" in runner.name_of(pid) for pid in map(int, filter(str.isdigit, os.listdir("/proc")))))
 
     def test_an_orphan_that_ends_soon_is_none(self):
         self.assertEqual(shell("setsid sleep 0.2 & exit 0").trouble, [])
+
+    def test_each_run_has_its_own_temporary_directory(self):
+        folder = shell('mkdir -p "$TMPDIR/a/b"; touch "$TMPDIR/a/b/c"; chmod 0 "$TMPDIR/a"; echo "$TMPDIR"').output.strip()
+        self.assertRegex(folder, "^/.*/nsbx-")
+        self.assertFalse(os.path.exists(folder))
 
     def test_a_sanitizer_report_is_trouble_whatever_the_status(self):
         self.assertEqual(shell("echo '==1==ERROR: AddressSanitizer: x' >&2").trouble, ["a sanitizer spoke"])
@@ -54,7 +60,7 @@ class Run(unittest.TestCase):
 
 class Count(unittest.TestCase):
     def counted(self, text):
-        counts = suite.Suite(False, None)
+        counts = tally.Tally(60)
         with contextlib.redirect_stdout(io.StringIO()):
             counts.counted("x", shell(text))
         return counts.passed, counts.failed
@@ -76,11 +82,31 @@ class Count(unittest.TestCase):
         self.assertEqual(self.counted("echo '3 passed, 0 failed'; kill -ABRT $$"), (3, 1))
 
     def test_what_is_not_run_for_want_of_time_fails(self):
-        counts = suite.Suite(False, None)
+        counts = tally.Tally(60)
         counts.deadline = time.monotonic() - 1
         with contextlib.redirect_stdout(io.StringIO()):
-            counts.whole("x", counts.run(["true"], 1))
+            counts.now("x", counts.whole, ["true"], 1)
         self.assertEqual((counts.passed, counts.failed), (0, 1))
+
+
+class Later(unittest.TestCase):
+    def test_runs_beside_each_other_are_told_apart(self):
+        counts = tally.Tally(60)
+        with contextlib.redirect_stdout(io.StringIO()) as told:
+            counts.later("leaves", counts.whole, ["sh", "-c", "setsid sleep 98.75 & exit 0"], 10)
+            counts.later("clean", counts.whole, ["sleep", "1"], 10)
+            counts.later("dies", counts.whole, ["sh", "-c", "kill -9 $$"], 10)
+            counts.finish()
+        counts.pool.shutdown()
+        self.assertEqual(counts.summary(), "1 passed, 2 failed")
+        self.assertRegex(told.getvalue(), r"FAILED leaves.*\n +left a process behind: \d+ sleep 98\.75\n")
+        self.assertRegex(told.getvalue(), "ok     clean")
+
+    def test_only_what_is_wanted_runs(self):
+        counts = tally.Tally(60, "^b")
+        counts.later("a", counts.whole, ["false"], 10)
+        counts.finish()
+        self.assertEqual(counts.summary(), "0 passed, 0 failed")
 
 
 class Report(unittest.TestCase):
