@@ -11,7 +11,8 @@
 #define NSBX_MAX_PREAUTH_CONNECTIONS 64             /* [wire] */
 #define NSBX_MAX_MESSAGE_REST (1024u * 1024)        /* a message without its large member, as JSON text */
 #define NSBX_MAX_MESSAGE_DEPTH 64                   /* nesting of a message */
-#define NSBX_MAX_REPLY_FRAME (512u * 1024 * 1024)   /* announced length that the host accepts from a guest */
+#define NSBX_MAX_MESSAGE_CONTAINERS 32768 /* its objects and arrays: a parsed one costs a hundred times its text */
+#define NSBX_MAX_REPLY_FRAME (512u * 1024 * 1024) /* announced length that the host accepts from a guest */
 #define NSBX_MAX_HELD_DATA                                                                                         \
     (16u * 1024 * 1024) /* data of one message that must wait for the message's end (its offset may follow) */
 #define NSBX_SPOOL_MEMORY (1024u * 1024) /* a large member is held in memory up to here, in a file beyond */
@@ -50,7 +51,7 @@
 #define NSBX_WORK_CHUNK (1024u * 1024)            /* bytes of one blocking step */
 #define NSBX_MAX_WRITE_FILE (1024u * 1024 * 1024) /* [wire] host: a written body */
 #define NSBX_MAX_READ_FILE (1024u * 1024 * 1024)  /* host: a file read into one string */
-#define NSBX_MAX_ENV_VALUE (128u * 1024)      /* one NAME=value, as the kernel has it */
+#define NSBX_MAX_ENV_VALUE (128u * 1024)          /* one NAME=value, as the kernel has it */
 #define NSBX_PATH_MAX 4096                        /* bytes with the NUL */
 #define NSBX_JAIL_MAX_LINKS 40
 #define NSBX_WALK_MAX_VISITED 20000 /* [wire] default */

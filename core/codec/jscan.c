@@ -3,6 +3,7 @@
 #include "jscan_priv.h"
 
 #include "base/alloc.h"
+#include "base/limits.h"
 
 #include <assert.h>
 #include <string.h>
@@ -64,6 +65,7 @@ void nsbx_jscan_reset(struct nsbx_jscan *s)
     s->failed = 0;
     s->failure.code = 0;
     s->depth = 0;
+    s->containers = 0;
     memset(s->deep, 0, sizeof(s->deep));
     s->follow = 0;
     s->watch = s->large = -1;
@@ -116,6 +118,9 @@ static int open_container(struct nsbx_jscan *s, bool object)
     if (s->depth >= s->config.max_depth)
         return nsbx_err_set(&s->failure, NSBX_E_LIMIT, "a message nests deeper than %d levels (at byte %llu)",
                             s->config.max_depth, (unsigned long long)s->offset);
+    if (++s->containers > NSBX_MAX_MESSAGE_CONTAINERS && !s->config.drop_rest)
+        return nsbx_err_set(&s->failure, NSBX_E_LIMIT, "a message holds more than %d objects and arrays",
+                            NSBX_MAX_MESSAGE_CONTAINERS);
     int level = s->depth++;
     uint8_t bit = (uint8_t)(1u << (level % 8));
     s->objects[level / 8] = (uint8_t)(object ? s->objects[level / 8] | bit : s->objects[level / 8] & ~bit);

@@ -2,8 +2,10 @@
  *  - reports watched short strings (`op`, `token`, `type`) as soon as each is complete, before the rest arrived;
  *  - hands the string value of a *large* member (`body.content`, `data`, …) to a sink, unescaped, as it arrives,
  *    so that no message is ever held whole;
- *  - keeps the rest as normalised JSON text (valid UTF-8, lone surrogates, invalid bytes and NUL in a key as
- *    U+FFFD, numbers that fit neither 64 bits nor a double as the nearest double, a large string as ""), at most `max_rest` bytes and `max_depth` levels, fit for a strict parser that allows NUL.
+ *  - keeps the rest as normalised JSON text (valid UTF-8; lone surrogates, invalid bytes and NUL in a key as U+FFFD;
+ *    numbers that fit neither 64 bits nor a double as the nearest double; a large string as ""), at most `max_rest`
+ *    bytes, `max_depth` levels and NSBX_MAX_MESSAGE_CONTAINERS objects and arrays, fit for a strict parser that
+ *    allows NUL.
  * It accepts what the published reader accepts (any key order, unknown keys, duplicates, \u0000, lone surrogates)
  * and rejects what is not JSON with the offset. No I/O. Memory: max_rest and a constant. */
 #ifndef NSBX_CODEC_JSCAN_H

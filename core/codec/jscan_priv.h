@@ -53,6 +53,7 @@ struct nsbx_jscan {
     struct nsbx_err failure;
     struct nsbx_buf rest;
 
+    size_t containers; /* opened so far */
     int depth;
     uint8_t deep[2 * JSCAN_PATHS]; /* components of each path that the enclosing objects are */
     uint32_t follow;               /* paths (bits) that the member being read is a further component of */

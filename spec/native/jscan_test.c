@@ -347,6 +347,23 @@ static void depth_and_length_of_the_rest_are_bounded(void)
     }
 }
 
+static void the_number_of_objects_and_arrays_is_bounded(void)
+{
+    struct seen seen = {.log = stderr};
+    for (int extra = 0; extra < 4; extra++) {
+        bool drop = extra & 2;
+        struct nsbx_jscan *s = scanner(&seen, MIB, drop);
+        struct nsbx_err err = {0};
+        int rc = nsbx_jscan_feed(s, (const uint8_t *)"[0", 2, &err);
+        for (int i = 1; rc == 0 && i < NSBX_MAX_MESSAGE_CONTAINERS + (extra & 1); i++)
+            rc = nsbx_jscan_feed(s, (const uint8_t *)(i % 2 ? ",[]" : ",{}"), 3, &err);
+        CHECK_INT(rc, (extra & 1) && !drop ? -NSBX_E_LIMIT : 0);
+        if (rc)
+            CHECK_STR(err.message, "a message holds more than 32768 objects and arrays");
+        nsbx_jscan_free(s);
+    }
+}
+
 static void an_overlong_watched_value_is_absent_and_a_full_one_is_not(void)
 {
     for (size_t n = NSBX_JSCAN_WATCH_MAX - 1; n <= NSBX_JSCAN_WATCH_MAX + 1; n++) {
@@ -548,6 +565,7 @@ int main(void)
     RUN(what_is_not_json_is_refused_with_its_place);
     RUN(dropping_the_rest_changes_no_event);
     RUN(depth_and_length_of_the_rest_are_bounded);
+    RUN(the_number_of_objects_and_arrays_is_bounded);
     RUN(an_overlong_watched_value_is_absent_and_a_full_one_is_not);
     RUN(a_watched_value_is_reported_before_the_rest_came);
     RUN(a_callback_stops_the_scan_with_its_return);
