@@ -1,7 +1,9 @@
-/* Glob patterns for walking, segment-wise as the published walk defines them: `*` and `?` within a segment, `[…]` with
- * ranges, `!`/`^` and POSIX classes, `**` over segments, {a,b} and {1..3} expansion (≤ 256 branches), extglobs @ ! + * ?(…)
- * within a segment, backslash escapes. Wildcards never match a leading dot unless `hidden`. Bytes outside UTF-8
- * match `?` and `*` one by one. Matching takes time polynomial in the name and never recurses on hostile depth. */
+/* Glob patterns for walking, segment by segment as the published walk defines them: `*` and `?` within a segment, `[…]`
+ * with ranges, `!`/`^` and POSIX classes (of Unicode), `**` over segments, {a,b} and {1..3} expansion (≤ 256 branches),
+ * extglobs @ ! + * ?(…) within a segment (16 deep), backslash escapes. Wildcards never match a leading dot unless `hidden`.
+ * Bytes outside UTF-8 match `?` and `*` one by one. A `**` at the end stands for one segment at least: `src/` and `**`
+ * name what is below src. Matching takes time pattern × name and never recurses. Where the published matcher's versions
+ * differ, spec/native/glob_test.c says which way was taken. */
 #ifndef NSBX_CODEC_GLOB_H
 #define NSBX_CODEC_GLOB_H
 
@@ -13,7 +15,8 @@
 
 struct nsbx_glob;
 
-/* -NSBX_E_INVALID naming what is wrong (empty, absolute, `..`, too many branches, too long). Free with nsbx_glob_free. */
+/* `pattern` needs no NUL behind it and is not kept. -NSBX_E_INVALID naming what is wrong (empty, absolute, `..`, NUL, too
+ * many branches, too long, nested too deep), -NSBX_E_LIMIT without memory. Free with nsbx_glob_free. */
 int nsbx_glob_compile(struct nsbx_glob **out, const char *pattern, size_t len, bool hidden, struct nsbx_err *err);
 void nsbx_glob_free(struct nsbx_glob *g);
 
