@@ -11,8 +11,8 @@ void nsbx_nearest_init(struct nsbx_nearest *n, const char *wanted)
     size_t len = strlen(wanted);
     n->wanted = wanted;
     n->best[0] = 0;
-    /* As good as a third of the letters wrong is no longer a slip. */
-    n->distance = (unsigned)NSBX_MIN(len, NSBX_NEAREST_MAX) / 3 + 2;
+    /* One edit in a short word, one more for each five letters; beyond it is another word. */
+    n->distance = (unsigned)NSBX_MIN(len, NSBX_NEAREST_MAX) / 5 + 2;
 }
 
 /* Edits to make one of the other, where a swap of neighbours is one edit (optimal string alignment); the case is ignored. */

@@ -1,0 +1,85 @@
+-- nsbx.connect: a sandbox over an agent that already runs somewhere. #agent
+local helper = require("helper")
+local nsbx = require("nsbx")
+
+describe("connect #agent", function()
+  it("by a unix socket gives a sandbox that does everything", function()
+    local agent = helper.agent()
+    local sb <close> = helper.connect(agent)
+    assert.are.same({ "unix:" .. agent.path, "ready", agent.workspace, "agent", "single" },
+      { sb.id, sb.status, sb.root_dir, sb.environment, sb.carrier })
+    assert.is_nil(sb.workspace)
+    assert.are.equal(agent.workspace .. "\n", sb:exec("pwd").stdout)
+    sb:write_file("a/b", "text")
+    assert.are.equal("text", helper.read(agent.workspace .. "/a/b"))
+    assert.are.equal("text", sb:read_file("a/b"))
+    assert.are.equal(agent.workspace .. "/a", sb:list_files(".")[1].path)
+    for entry in sb:walk_files(".") do
+      assert.are.equal(agent.workspace .. "/a/b", entry.path)
+    end
+  end)
+
+  it("is left by destroy, which ends what it started and nothing else", function()
+    local agent = helper.agent()
+    local mine, others = helper.mark(), helper.mark()
+    local other <close> = helper.connect(agent)
+    local process <close> = other:spawn("sleep", { others })
+    local sb = helper.connect(agent)
+    sb:spawn("sleep", { mine })
+    sb:spawn("sh", { "-c", "setsid sleep " .. mine .. " & sleep " .. mine })
+    local task = nsbx.spawn(function() return pcall(sb.exec, sb, "sleep", { mine }) end)
+    assert.is_true(helper.eventually(function() return helper.processes_with(mine) == 4 end))
+    sb:destroy()
+    assert.are.equal(0, helper.processes_with(mine))
+    assert.are.equal(1, helper.processes_with(others))
+    assert.are.equal("destroyed", sb.status)
+    local ok, what = task:join({ timeout = 5 }) -- the truth: what ended it, or that it is over
+    assert.is_truthy(ok and what.signal or what.code)
+    assert.are.equal("there\n", other:exec("echo", { "there" }).stdout)
+    assert.are.equal("busy", other.status)
+    local _ = process
+  end)
+
+  it("to nobody fails in its time, and says where", function()
+    local dir = helper.tmpdir()
+    local begin = nsbx.now()
+    local ok, err = pcall(nsbx.connect, { unix_path = dir .. "/none", timeout = 0.3 })
+    assert.is_false(ok)
+    assert.is_truthy(err.code == "unreachable" or err.code == "timeout", err)
+    assert.are.equal("unix:" .. dir .. "/none", err.sandbox)
+    assert.is_true(nsbx.now() - begin < 3)
+  end)
+
+  it("to an agent that does not answer fails", function()
+    local agent = helper.agent()
+    helper.connect(agent):close() -- it is up
+    os.execute("kill -STOP " .. agent.pid)
+    local ok, err = pcall(nsbx.connect, { unix_path = agent.path, timeout = 0.3 })
+    os.execute("kill -CONT " .. agent.pid)
+    assert.are.same({ false, "timeout" }, { ok, err.code })
+  end)
+
+  it("loses its agent, and says so, and does not hang", function()
+    local agent = helper.agent()
+    local sb = helper.connect(agent)
+    local process = sb:spawn("sh", { "-c", "echo up; sleep 100" })
+    local reader = nsbx.spawn(function()
+      for _, line in process:lines() do
+        assert.are.equal("up", line)
+      end
+      return "ended"
+    end)
+    local running = nsbx.spawn(function() return sb:exec("sleep", { "100" }) end)
+    nsbx.sleep(0.2)
+    helper.agents_may_end_badly = true
+    os.execute("kill -KILL " .. agent.pid)
+    for _, task in ipairs({ reader, running }) do
+      local ok, err = pcall(task.join, task, { timeout = 30 })
+      assert.is_false(ok) -- never an end that nobody has seen
+      assert.is_truthy(({ stream_lost = true, unknown_outcome = true, unreachable = true })[err.code], err)
+    end
+    process:close()
+    pcall(sb.destroy, sb)
+    assert.are.equal("destroyed", sb.status)
+  end)
+end)
