@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -125,7 +126,8 @@ class Agent:
     """The program under test, with a workspace of its own. After the with block it has ended well and said nothing bad."""
 
     def __init__(self, program, token=None, env=None, options=(), listen="unix", workspace=None, wrap=(), pass_fds=(),
-                 lifeline=False, expect_exit=0, quiet=True):
+                 lifeline=False, expect_exit=0, quiet=True, nofile=None):
+        """`nofile`: what it may have open at a time. A leak shows when that is used up: nobody but root may look and count."""
         self.token, self.listen, self.expect_exit, self.quiet = token, listen, expect_exit, quiet
         with open(program, "rb") as f:
             self.sanitized = b"__asan_init" in f.read()  # its memory is the sanitizer's, and its time too
@@ -164,16 +166,18 @@ class Agent:
             read_end = high(read_end)
             command += ["--lifeline-fd", str(read_end)]
             extra.append(read_end)
-        preexec = None
-        if listener:
-            fd = listener.fileno()
+        fd = listener.fileno() if listener else None
 
-            def preexec():
+        def prepare():
+            if fd is not None:
                 os.dup2(fd, 3, inheritable=True)
+            if nofile:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
+        if listener:
             extra = [f for f in extra if f != 3] + [3]
         with open(self.stderr_path, "wb") as err:
             self.process = subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                            stderr=err, preexec_fn=preexec, pass_fds=extra)
+                                            stderr=err, preexec_fn=prepare, pass_fds=extra)
         if listener:
             listener.close()
         if lifeline:
@@ -295,8 +299,6 @@ class Agent:
         limit = limit * 6 + (32 << 10) if self.sanitized else limit
         assert grown <= limit, f"{field} grew by {grown} KiB, limit {limit}"
 
-    def descriptors(self):
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
 
 @contextlib.contextmanager

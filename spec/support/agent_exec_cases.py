@@ -128,11 +128,11 @@ def test_missing_programs(program):
         for command, name in (("no-such-program", "ENOENT"), ("/no/such/program", "ENOENT"), (a.path("plain"), "EACCES"),
                               (a.path("dir"), "EACCES"), ("./plain", "EACCES")):
             start = time.monotonic()
-            frames = a.stream("execute", {"command": command})
+            frames = a.stream("execute", {"command": command, "env": {"PATH": "/usr/bin:/bin"}})
             equal(frames, [{"type": "error", "error": f"spawn {command} {name}", "code": name}])
             assert time.monotonic() - start < 1
         name = a.reserve()
-        a.stream("execute", {"command": "no-such-program", "executionId": name})
+        a.stream("execute", {"command": "no-such-program", "executionId": name, "env": {"PATH": "/usr/bin:/bin"}})
         r = a.call("cancel-execution", {"executionId": name})
         equal((r["ok"], r["state"], r["started"], r["error"]), (True, "failed", False, "spawn no-such-program ENOENT"))
 
@@ -683,24 +683,21 @@ def test_started(program):
 
 
 def test_many_at_once(program):
-    with Agent(program) as a:
+    """16 at a time, 256 in all, with descriptors for 16."""
+    with Agent(program, nofile=16 * 7 + 32) as a:
         wrong = []
 
         def run(n):
-            for i in range(8):
+            for i in range(16):
                 out, err, result = a.sh(f"echo {n}-{i}; echo e{n}-{i} >&2; exit {n}")
-                if (out, err, result["exitCode"]) != (f"{n}-{i}\n", f"e{n}-{i}\n", n):
+                if (out, err, result.get("exitCode")) != (f"{n}-{i}\n", f"e{n}-{i}\n", n):
                     wrong.append((n, i, out, err, result))
-        run(3)
-        wrong.clear()
-        before = a.descriptors()
         threads = [threading.Thread(target=run, args=(n,)) for n in range(16)]
         for t in threads:
             t.start()
         for t in threads:
             t.join()
         equal(wrong, [])
-        wait_until(lambda: a.descriptors() <= before + 1, 5, "the descriptors' return")
 
 
 def test_no_zombies(program):
@@ -714,27 +711,25 @@ def test_no_zombies(program):
         wait_until(lambda: not children(), 5, "the end of every child")
 
 
+def busy(a):
+    """Clock ticks of the processor that the agent has used."""
+    with open(f"/proc/{a.pid}/stat") as f:
+        return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+
+
 def test_out_of_descriptors(program):
-    import resource
-    with Agent(program) as a:
-        a.call("healthz")
-        hard = resource.prlimit(a.pid, resource.RLIMIT_NOFILE)[1]
-        resource.prlimit(a.pid, resource.RLIMIT_NOFILE, (a.descriptors() + 16, hard))
+    """It refuses by name or lets wait, does not spin, and goes on when there are some again."""
+    with Agent(program, nofile=36) as a:
         held, answers = [], []
-        try:
-            while not answers or answers[-1]["type"] == "started":  # the first few have room, and one is told that there is none
-                held.append(a.open("execute", {"command": "sleep", "args": ["100"], "started": True}))
-                answers.append(held[-1].frame())
-            assert len(answers) > 1 and "EMFILE" in str(answers[-1]), answers
-            held += [a.open("healthz") for _ in range(24)]
-            time.sleep(0.3)  # the others wait in the listener's queue, without turning the processor
-            with open(f"/proc/{a.pid}/stat") as f:
-                busy = int(f.read().rsplit(")", 1)[1].split()[11])
-            time.sleep(0.5)
-            with open(f"/proc/{a.pid}/stat") as f:
-                assert int(f.read().rsplit(")", 1)[1].split()[11]) - busy < 20, "it spins"
-        finally:
-            for c in held:
-                c.close()
-        resource.prlimit(a.pid, resource.RLIMIT_NOFILE, (1024, hard))
-        wait_until(lambda: a.sh("echo alive")[0] == "alive\n", 5)
+        while not answers or answers[-1]["type"] == "started":  # the first few have room, and one is told that there is none
+            held.append(a.open("execute", {"command": "sleep", "args": ["100"], "started": True, "timeoutMs": 2500}))
+            answers.append(held[-1].frame())
+        assert len(answers) > 1 and "EMFILE" in str(answers[-1]), answers
+        held += [a.open("read-file", {"path": "x"}) for _ in range(40)]
+        time.sleep(0.3)
+        before = busy(a)
+        time.sleep(0.5)
+        assert busy(a) - before < 20, "it spins"
+        for c in held:
+            c.close()
+        wait_until(lambda: a.sh("echo alive")[0] == "alive\n", 15)
