@@ -1,6 +1,6 @@
--- What the specs share, and the check after each test that it left nothing open: objects on the event loop, descriptors,
--- child processes, sandboxes' directories; and that every agent that ended meanwhile ended well. busted loads this file
--- first (--helper); the specs say `require "helper"`.
+-- What the specs share, and the check after each test that it left nothing open: objects on the event loop,
+-- descriptors, child processes, sandboxes' directories; and that every agent that ended meanwhile ended well. busted
+-- loads this file first (--helper); the specs say `require "helper"`.
 local busted = require("busted")
 local lfs = require("lfs")
 local nsbx = require("nsbx")
@@ -117,7 +117,8 @@ function helper.ended(command)
   return how == "signal" and 128 + code or code, rest
 end
 
--- How many processes of this machine have `mark` as an argument. The pattern is not the mark, or grep would count itself.
+-- How many processes of this machine have `mark` as an argument. The pattern is not the mark, or grep would count
+-- itself.
 function helper.processes_with(mark)
   local pattern = mark:gsub(".", "[%0]")
   return tonumber(output_of(("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -cx -- %s"):format(
@@ -150,8 +151,8 @@ end
 
 local agents = {}
 
--- An agent that runs on the host itself, in a workspace of its own, below `prefix` if one is given: {path, workspace}. It is ended after
--- the test, and must end well.
+-- An agent that runs on the host itself, in a workspace of its own, below the command `prefix` if one is given:
+-- {path, workspace}. It is ended after the test, and must end well.
 function helper.agent(prefix)
   local dir = helper.tmpdir()
   local workspace = dir .. "/workspace"

@@ -1,4 +1,5 @@
--- Wrong arguments: refused at the caller's line, in words that say which and what would be right, before anything is acquired.
+-- Wrong arguments: refused at the caller's line, in words that say which and what would be right, before anything is
+-- acquired.
 local helper = require("helper")
 local nsbx = require("nsbx")
 
@@ -77,7 +78,8 @@ describe("a wrong argument", function()
       refused("option 'timeout' must be more than 0 and at most 1800 seconds, not …", sb.exec, sb, "x", {},
         { timeout = wrong })
     end
-    refused("option 'max_output' must be between 1 and 9007199254740991, not 0", sb.exec, sb, "x", {}, { max_output = 0 })
+    refused("option 'max_output' must be between 1 and 9007199254740991, not 0", sb.exec, sb, "x", {},
+      { max_output = 0 })
     refused("option 'offset' must be between 0 and 9007199254740991, not -1", sb.read_file, sb, "x", { offset = -1 })
     refused("option 'port' must be between 1 and 65535, not 65536", nsbx.connect, { host = "x", port = 65536 })
     refused("option 'processes' must be between 1 and …", nsbx.local_backend, { limits = { processes = 0 } })
@@ -90,8 +92,8 @@ describe("a wrong argument", function()
   it("of exec's grammar is explained", function()
     refused("argument 1 (command) is missing; it must be a string", sb.exec, sb)
     refused("argument 1 (command) must be a string, not a function", sb.exec, sb, print)
-    refused("with a table alone a shell's line is run and must be there: exec{shell=\"…\"}; a command with arguments is "
-      .. "exec(command, {arguments}, {options})", sb.exec, sb, { "ls", "-l" })
+    refused("with a table alone a shell's line is run and must be there: exec{shell=\"…\"}; a command with "
+      .. "arguments is exec(command, {arguments}, {options})", sb.exec, sb, { "ls", "-l" })
     refused("too many arguments; it is called as sandbox:exec{shell=…}", sb.exec, sb, { shell = "x" }, {})
     refused("too many arguments; it is called as sandbox:exec(command[, argv][, options])", sb.exec, sb, "x", {}, {}, 1)
     refused("argument 2 (argv or options) must be a table, not a string", sb.exec, sb, "ls", "-l")
@@ -111,7 +113,8 @@ describe("a wrong argument", function()
 
   it("of a signal is explained", function()
     for _, wrong in ipairs({ "NOSUCH", 0, 65, -9, 1.5, true }) do
-      refused("argument 1 (signal) must be a signal's name or number, such as \"TERM\", not …", process.kill, process, wrong)
+      refused("argument 1 (signal) must be a signal's name or number, such as \"TERM\", not …", process.kill, process,
+        wrong)
     end
     refused("option 'signal' must be a signal's name or number, such as \"TERM\", not 'X'", process.kill, process,
       { signal = "X" })
@@ -188,7 +191,8 @@ describe("an error", function()
       { err.code, err.name, err.op, err.sandbox, err.errno, err.retryable })
     assert.is_truthy(err.message:find("nothing", 1, true))
     assert.is_truthy(err.traceback:find("argument_spec.lua:" .. line, 1, true))
-    assert.are.equal(("spec/lua/argument_spec.lua:%d: read_file on %s: %s"):format(line, sb.id, err.message), tostring(err))
+    assert.are.equal(("spec/lua/argument_spec.lua:%d: read_file on %s: %s"):format(line, sb.id, err.message),
+      tostring(err))
     assert.are.equal("error", nsbx.type(err))
   end)
 

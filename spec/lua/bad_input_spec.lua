@@ -1,5 +1,5 @@
--- What a sandbox is given that nobody would want to give it. Each gets a right answer or a clear error, soon, and the sandbox
--- can be used afterwards. (A recipe that does not parse: host_spec. An unknown option: argument_spec.) #agent
+-- What a sandbox is given that nobody would want to give it. Each gets a right answer or a clear error, soon, and the
+-- sandbox can be used afterwards. (A recipe that does not parse: host_spec. An unknown option: argument_spec.) #agent
 local helper = require("helper")
 local nsbx = require("nsbx")
 
@@ -105,7 +105,8 @@ describe("a sandbox #agent", function()
   end)
 
   it("with a link that leaves the workspace", function()
-    sb:exec({ shell = "ln -sf /etc/passwd out; ln -sfn /etc outdir; ln -sf missing dangling; ln -sf in2 in1; ln -sf in1 in2" })
+    sb:exec({ shell = "ln -s /etc/passwd out; ln -s /etc outdir; ln -s missing dangling" })
+    sb:exec({ shell = "ln -s in2 in1; ln -s in1 in2" })
     for _, path in ipairs({ "out", "outdir/passwd" }) do
       fails("forbidden", sb.read_file, sb, path)
     end

@@ -122,11 +122,12 @@ describe("a signal #user", function()
   end)
 
   it("that was ignored when the program started stays ignored", function()
-    local recipe = helper.start("--ignore-signal=HUP " .. helper.quote(helper.program) .. " " .. helper.quote(helper.recipe([[
+    local file = helper.recipe([[
       print "ready" io.stdout:flush()
       require "nsbx".sleep(.5)
       print "survived"
-    ]])))
+    ]])
+    local recipe = helper.start("--ignore-signal=HUP " .. helper.quote(helper.program) .. " " .. file)
     helper.read_until(recipe, "ready")
     helper.signal(recipe, "HUP")
     local status, rest = helper.ended(recipe)

@@ -99,7 +99,7 @@ describe("a process #agent", function()
 
     it("on from where an iterator was left", function()
       local process <close> = sh("printf 'ready\\nrest of it'; read x; echo $x")
-      for _, line in process:lines() do
+      for _, line in process:lines() do -- luacheck: ignore 512
         assert.are.equal("ready", line)
         break
       end
@@ -153,7 +153,7 @@ describe("a process #agent", function()
     it("goes on when its reader breaks off", function()
       local process <close> = sh("head -c 5000000 /dev/zero")
       local reader = nsbx.spawn(function()
-        for _ in process:output() do
+        for _ in process:output() do -- luacheck: ignore 512
           break
         end
       end)
@@ -242,7 +242,7 @@ describe("a process #agent", function()
 
     it("with TERM when nothing is said", function()
       local process <close> = sh("trap 'echo got it; exit 5' TERM; echo up; while :; do sleep .02; done")
-      for _, line in process:lines() do
+      for _, line in process:lines() do -- luacheck: ignore 512
         assert.are.equal("up", line)
         break
       end
