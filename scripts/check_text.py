@@ -26,6 +26,7 @@ CODE_RULES = [
 # Text of the project speaks of the project alone.
 TEXT_RULES = [
     (r"(?<![\w.])/work/|\.\./shared\b|/tmp/team\b", "a path of one machine"),
+    (r"\b[Ii]ssue #?\d", "a number that means nothing here"),
     (r"[ \t]+$", "white space at the end of a line"),
 ]
 BINARY = re.compile(r"^spec/fuzz/corpus/|\.(png|bin)$")

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-LEFTOVER_GRACE = 2.0  # seconds in which what a program started may still end
+LEFTOVER_GRACE = 5.0  # seconds in which what a program started may still end
 SANITIZER = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error: ")
 
 

@@ -72,6 +72,23 @@ class Recipe(unittest.TestCase):
         self.assertIn("why\nnsbx: the build failed (release)", done.stderr)
 
 
+class Install(unittest.TestCase):
+    def test_an_installed_tree_runs_a_sandbox_without_the_clone(self):
+        with tempfile.TemporaryDirectory(prefix="nsbx-prefix-") as prefix:
+            os.chmod(prefix, 0o755)
+            subprocess.run(["cmake", "--install", os.path.join(TOP, "build/release"), "--prefix", prefix, "--strip"],
+                           check=True, capture_output=True)
+            recipe = os.path.join(prefix, "recipe.lua")
+            with open(recipe, "w", encoding="utf-8") as f:
+                f.write('local sb <close> = require("nsbx").create{} io.write(sb:exec("echo", {"inside"}).stdout)')
+            env = {name: value for name, value in os.environ.items() if name != "NSBX_AGENT"}
+            done = subprocess.run([os.path.join(prefix, "bin/nsbx-lua"), recipe], cwd="/", capture_output=True, text=True,
+                                  timeout=60, env=env, check=False)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "inside\n", ""))
+            size = os.path.getsize(os.path.join(prefix, "libexec/nsbx/nsbx-agent"))
+            self.assertLess(size, 3 << 20)
+
+
 class Packages(unittest.TestCase):
     """packages_install with the tools that it asks replaced."""
 
