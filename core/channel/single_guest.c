@@ -15,6 +15,7 @@ enum { CORK_MAX = 16 * 1024 };
 
 static void release_server(struct nsbx_single_server *server)
 {
+    nsbx_defer_cancel(&server->gate_rest);
     nsbx_buf_free(&server->scratch);
     nsbx_buf_free(&server->decoded);
     nsbx_wipe(&server->token, sizeof(server->token));

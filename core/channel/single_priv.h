@@ -82,9 +82,11 @@ struct nsbx_single_server {
     struct nsbx_list gate_pool; /* unauthenticated ones, oldest first */
     struct nsbx_list refused;   /* those that are being told so, oldest first */
     size_t pool_size, refused_size;
-    size_t held;             /* bytes held of all unauthenticated connections */
-    struct nsbx_buf scratch; /* frames are built here */
-    struct nsbx_buf decoded; /* base64 of a replay is decoded here */
+    size_t held;                 /* bytes held of all unauthenticated connections */
+    size_t gate_read;            /* bytes of theirs that were looked at in this turn */
+    struct nsbx_defer gate_rest; /* the end of the turn */
+    struct nsbx_buf scratch;     /* frames are built here */
+    struct nsbx_buf decoded;     /* base64 of a replay is decoded here */
 };
 
 /* ---- single_guest.c ---- */

@@ -587,6 +587,43 @@ static void refused_peers_do_not_pile_up(void)
     channel_rig_close();
 }
 
+/* However many unauthenticated peers press, a turn looks at a bounded number of their bytes. */
+static void a_turn_looks_at_few_unauthenticated_bytes(void)
+{
+    enum { N = 32, EACH = 2 << 20 };
+    struct raw hosts[N];
+    char *frame = padded("", EACH);
+    rig.sockets = true;
+    channel_rig_open();
+    rig.serve = answer;
+    rig.config.bind_token = TOKEN;
+    rig.config.max_preauth_buffer = 2 * N * EACH;
+    rig_serve();
+    for (size_t i = 0; i < N; i++) {
+        rig_connect(&hosts[i]);
+        raw_write(&hosts[i], frame, EACH);
+    }
+    size_t left = 0, most = 0, before;
+    for (size_t i = 0; i < N; i++)
+        left += nsbx_stream_queued(hosts[i].s);
+    for (int turn = 0; turn < 60; turn++) {
+        before = left;
+        left = 0;
+        nsbx_loop_turn(loop, NSBX_TURN_POLL);
+        for (size_t i = 0; i < N; i++)
+            left += nsbx_stream_queued(hosts[i].s);
+        most = NSBX_MAX(most, before - left);
+    }
+    CHECK(most > 0);
+    CHECK(most <= 3 * NSBX_STREAM_READ_CHUNK); /* what the kernel takes anew lags behind what was read */
+    ask_once("{\"op\":\"healthz\"}", OK_FRAME);
+    for (size_t i = 0; i < N; i++)
+        raw_free(&hosts[i]);
+    free(frame);
+    channel_rig_close();
+    rig.sockets = false;
+}
+
 /* ---- fences ---- */
 
 static void a_fence_refuses_in_its_shape(void)
@@ -1217,6 +1254,7 @@ int main(void)
     RUN(a_body_that_is_no_large_member_is_bounded);
     RUN(nesting_is_bounded_on_both_sides_of_the_gate);
     RUN(refused_peers_do_not_pile_up);
+    RUN(a_turn_looks_at_few_unauthenticated_bytes);
     RUN(a_fence_refuses_in_its_shape);
     RUN(an_operation_refuses_in_control_shape);
     RUN(stdin_comes_as_data);
