@@ -137,14 +137,14 @@ static void on_confirmed(void *ud, const struct nsbx_exec_ack *ack, const struct
         nsbx_exec_maybe_free(x);
     } else if (failure) {
         over_unknown(x, failure);
+    } else if (x->cause_is_command && ack->state == NSBX_ACK_FAILED) {
+        over(x, &x->cause);
     } else if (x->state == NSBX_EXEC_RUN && ack->started) {
         set_state(x, NSBX_EXEC_DRAIN);
         nsbx_waits_finish(&x->cancelling, NULL, NULL);
         restart_drain(x);
     } else if (!ack->started) {
         over_not_started(x);
-    } else if (x->cause_is_command && ack->state == NSBX_ACK_FAILED) {
-        over(x, &x->cause);
     } else {
         over_incomplete(x, &x->cause);
     }

@@ -529,7 +529,7 @@ static void missing_command(void)
     struct nsbx_err err = outcome_of(
         NSBX_ARM_UNIX,
         OPS(EXECUTE("{\"send\":{\"type\":\"error\",\"error\":\"spawn frobnicate ENOENT\"}}," END "," FIN),
-            CANCEL(ACK("failed", "true"))));
+            CANCEL(ACK("failed", "false"))));
     CHECK_ERR(err, NSBX_E_NOT_FOUND, "ENOENT");
     CHECK_INT(err.sys, ENOENT);
     CHECK_HAS(err.message, "cannot run 'frobnicate'");
