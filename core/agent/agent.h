@@ -25,7 +25,7 @@ struct nsbx_agent {
     struct nsbx_registry *registry;
     struct nsbx_single_server *server;
     struct nsbx_listener *listener;
-    int spool_fd;                /* directory where large bodies wait; -1 = none */
+    int spool_fd;                /* directory where large bodies wait, borrowed; -1 = none */
     struct nsbx_list tasks;      /* conversations under way (task.h) */
     struct nsbx_list writes;     /* parts of files being written (write_file.c) */
     struct nsbx_list executions; /* commands whose tree lives, or whose result is owed (execution.h) */

@@ -153,24 +153,42 @@ static int make_path(const char *path)
     return 0;
 }
 
+/* A root that was removed is looked up again by its name; its descriptor keeps its number, which others may have borrowed. */
 static int open_root(struct nsbx_jail_root *root, bool make)
 {
     struct stat st;
     if (root->fd >= 0 && fstat(root->fd, &st) == 0 && st.st_nlink > 0)
         return 0;
-    nsbx_cleanup_fd(&root->fd); /* the directory was removed: perhaps there is a new one of that name */
-    root->fd = open(root->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (root->fd < 0 && errno == ENOENT && make) {
+    int fd = open(root->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && make) {
         int rc = make_path(root->path);
         if (rc)
             return rc;
-        root->fd = open(root->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        fd = open(root->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
-    if (root->fd < 0)
+    if (fd < 0)
         return -errno;
+    if (root->fd < 0) {
+        root->fd = fd;
+    } else {
+        int rc = dup3(fd, root->fd, O_CLOEXEC) < 0 ? -errno : 0;
+        close(fd);
+        if (rc)
+            return rc;
+    }
     if (!realpath(root->path, root->real))
         root->real[0] = '\0';
     return 0;
+}
+
+int nsbx_jail_workspace_fd(struct nsbx_jail *jail, bool make)
+{
+    struct nsbx_jail_root *root = jail->read.roots[0];
+    pthread_mutex_lock(&roots_lock);
+    open_root(root, make);
+    int fd = root->fd;
+    pthread_mutex_unlock(&roots_lock);
+    return fd;
 }
 
 /* A descriptor of the caller's own, so that a root that is opened anew harms nobody. */

@@ -25,6 +25,9 @@ int nsbx_jail_new(struct nsbx_jail **out, const char *workspace, const char *rea
                   struct nsbx_err *err) __attribute__((warn_unused_result));
 void nsbx_jail_free(struct nsbx_jail *jail);                   /* no place may be in use; NULL is fine */
 const char *nsbx_jail_workspace(const struct nsbx_jail *jail); /* absolute, normalised; lives as long as the jail */
+/* The workspace's descriptor (O_PATH), borrowed: its number is the same as long as the jail lives, whatever becomes of the directory. Looks
+ * again for one that was removed since. -1 when there never was one. `make`: it is made if it is missing. */
+int nsbx_jail_workspace_fd(struct nsbx_jail *jail, bool make);
 /* The directory in which a command starts, made if it is missing: a descriptor of the caller's (O_PATH), or -errno. `path` is absolute,
  * "" = the workspace; links are followed, wherever they lead: the command itself could go there. Blocking, but for "" when the workspace
  * was opened before. */

@@ -27,7 +27,8 @@
 #endif
 
 enum {
-    FAREWELL_MS = 100,       /* for results to go out when the last command has ended */
+    FAREWELL_MS =
+        100, /* for results to go out, and file work to come to its end, when the last command has ended */
     MAX_DESCRIPTORS = 65536, /* of the agent itself; a command has what the agent was started with */
     TEAR_DOWN_MS = 1000,     /* for steps on the pool to come back */
 };
@@ -41,11 +42,12 @@ struct life {
     struct nsbx_signal *on_child;
     struct nsbx_stream *lifeline;
     struct nsbx_timer *deadline; /* while stopping, then for the farewell */
+    int tmp_fd;                  /* /tmp, when there is no workspace to put aside in; -1 = none */
 };
 
 /* ---- the end ---- */
 
-/* From here on nothing is waited for but what results are on their way. */
+/* From here on nothing is waited for but what is nearly done. */
 static void end_soon(struct life *life)
 {
     if (life->phase >= ENDING)
@@ -71,7 +73,10 @@ static void stop(struct life *life)
     agent->stopping = true;
     nsbx_agent_stop_listening(agent);
     if (nsbx_list_empty(&agent->executions)) {
-        life->phase = OVER;
+        if (nsbx_list_empty(&agent->tasks))
+            life->phase = OVER;
+        else
+            end_soon(life);
         return;
     }
     nsbx_timer_start(life->deadline, agent->config->shutdown_deadline_ms);
@@ -156,7 +161,7 @@ static void tear_down(struct life *life)
     nsbx_timer_close(life->deadline);
     nsbx_registry_free(agent->registry);
     nsbx_jail_free(agent->jail);
-    nsbx_cleanup_fd(&agent->spool_fd);
+    nsbx_cleanup_fd(&life->tmp_fd);
     nsbx_loop_free(agent->loop);
 }
 
@@ -175,13 +180,6 @@ static void raise_descriptors(struct nsbx_agent_config *config)
         config->rlimits[config->n_rlimits++] = (struct nsbx_rlimit){RLIMIT_NOFILE, limit};
     limit.rlim_cur = NSBX_MIN(limit.rlim_max, (rlim_t)MAX_DESCRIPTORS);
     setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-/* Bodies of requests wait here, on the file system that most of them are for. */
-static int open_spool(struct nsbx_jail *jail)
-{
-    int dir = nsbx_jail_cwd(jail, "");
-    return dir >= 0 ? dir : open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
 static int open_lifeline(struct life *life, struct nsbx_err *err)
@@ -215,7 +213,10 @@ static int open_parts(struct life *life, struct nsbx_err *err)
         rc = nsbx_jail_new(&agent->jail, config->workspace, config->read_roots, config->write_roots, err);
     if (rc)
         return rc;
-    agent->spool_fd = open_spool(agent->jail);
+    /* Large bodies wait on the file system that most of them are for. */
+    agent->spool_fd = nsbx_jail_workspace_fd(agent->jail, true);
+    if (agent->spool_fd < 0)
+        agent->spool_fd = life->tmp_fd = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
     life->deadline = nsbx_timer_new(agent->loop, on_deadline, life);
     if (!life->deadline)
         return nsbx_err_nomem(err, "a timer");
@@ -233,7 +234,8 @@ static int close_off(struct nsbx_err *err)
 
 int nsbx_agent_run(struct nsbx_agent_config *config)
 {
-    struct life life = {.agent = {.config = config, .spool_fd = -1, .on_execution_gone = on_execution_gone}};
+    struct life life = {.tmp_fd = -1,
+                        .agent = {.config = config, .spool_fd = -1, .on_execution_gone = on_execution_gone}};
     struct nsbx_agent *agent = &life.agent;
     struct nsbx_err err = {0};
     nsbx_list_init(&agent->tasks);

@@ -46,6 +46,7 @@ static json_t *gate(void *ud, const struct nsbx_op_row *row, bool *as_stream)
 static void on_accept(void *ud, struct nsbx_stream *stream)
 {
     const struct nsbx_agent *agent = ud;
+    nsbx_jail_workspace_fd(agent->jail, false); /* where the body of its request may have to wait */
     nsbx_single_serve(agent->server, stream);
 }
 

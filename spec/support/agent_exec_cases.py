@@ -187,8 +187,14 @@ def test_cwd(program):
 
 def test_workspace_is_made(program):
     with Agent(program) as a:
+        a.call("healthz")
         os.rmdir(a.workspace)
         equal(a.sh("pwd -P")[0], os.path.realpath(os.path.dirname(a.workspace)) + "/ws\n")
+        for _ in range(2):  # a body that has to be put aside, though where it was to wait is gone
+            a.sh('rm -rf "$PWD" && mkdir "$PWD"')
+            equal(a.call("write-file", {"path": "large", "content": "x" * 3_000_000})["ok"], True)
+        a.sh('rm -rf "$PWD"')
+        equal(a.call("write-file", {"path": "small", "content": "x"})["ok"], True)
 
 
 def test_environment(program):
