@@ -23,7 +23,7 @@ enum {
 /* ---- /proc/<pid>/stat ---- */
 
 struct proc_stat {
-    pid_t ppid, pgrp;
+    pid_t ppid;
     uint64_t start;
     bool dead; /* a zombie in every thread */
 };
@@ -65,7 +65,6 @@ static bool parse_stat(const char *text, struct proc_stat *out)
         at++;
     }
     out->ppid = (pid_t)fields[4];
-    out->pgrp = (pid_t)fields[5];
     out->start = fields[FIELD_START];
     out->dead = (state == 'Z' || state == 'X') && fields[FIELD_THREADS] <= 1;
     return true;
@@ -263,33 +262,20 @@ static void signal_other(const struct nsbx_tree *t, pid_t pid, uint64_t start, i
     close(pidfd);
 }
 
-/* The group of a descendant just stopped, which therefore cannot leave it. Only descendants can be in it: a process never
- * moves into another session, and every session below us but our own was made below us. */
-static void stop_group(const struct nsbx_tree *t, pid_t pgrp)
-{
-    if (pgrp > 1 && pgrp != t->self)
-        kill(-pgrp, SIGSTOP);
-}
-
 struct walk {
     int signo;
-    pid_t last_group; /* the one stopped last: most processes of a tree share theirs */
     size_t met, fresh;
 };
 
-static void meet(struct nsbx_tree *t, struct walk *w, pid_t pid, bool own, const struct proc_stat *stat)
+static void meet(struct nsbx_tree *t, struct walk *w, pid_t pid, bool own, uint64_t start)
 {
-    record(t, pid, own, stat->start);
+    record(t, pid, own, start);
     w->met++;
     w->fresh++;
     if (own)
         kill(pid, w->signo);
     else
-        signal_other(t, pid, stat->start, w->signo);
-    if (w->signo == SIGSTOP && stat->pgrp != w->last_group) {
-        stop_group(t, stat->pgrp);
-        w->last_group = stat->pgrp;
-    }
+        signal_other(t, pid, start, w->signo);
 }
 
 static void visit(struct nsbx_tree *t, pid_t pid, void *ud)
@@ -308,7 +294,7 @@ static void visit(struct nsbx_tree *t, pid_t pid, void *ud)
         w->met++;
         return;
     }
-    meet(t, w, pid, own, &stat);
+    meet(t, w, pid, own, stat.start);
 }
 
 struct probe {
@@ -316,14 +302,27 @@ struct probe {
     struct walk *w;
 };
 
+/* Nobody sees what is below this child, but what is in its group can be stopped with it. Only descendants can be there: a
+ * process never moves into another session, and every session below us but our own was made below us. */
+static void stop_group(const struct nsbx_tree *t, pid_t pid)
+{
+    pid_t pgrp = getpgid(pid);
+    if (pgrp > 1 && pgrp != t->self)
+        kill(-pgrp, SIGSTOP);
+}
+
 static bool visit_child(void *ud, pid_t pid)
 {
     struct probe *p = ud;
     siginfo_t si;
-    bool dead = waitid(P_PID, (id_t)pid, &si, WSTOPPED | WNOHANG | WNOWAIT) < 0; /* a zombie never stops: ECHILD */
-    if (!dead && !find(p->t, pid))
-        meet(p->t, p->w, pid, true, &(struct proc_stat){.pgrp = getpgid(pid)});
-    return !dead;
+    if (waitid(P_PID, (id_t)pid, &si, WSTOPPED | WNOHANG | WNOWAIT) < 0)
+        return false; /* ECHILD: a zombie never stops */
+    if (find(p->t, pid))
+        return true;
+    meet(p->t, p->w, pid, true, 0);
+    if (p->w->signo == SIGSTOP)
+        stop_group(p->t, pid);
+    return true;
 }
 
 size_t nsbx_tree_signal_new(struct nsbx_tree *t, int signo)

@@ -29,8 +29,8 @@ struct nsbx_tree {
 
 /* Before the first walk too. */
 void nsbx_tree_forget(struct nsbx_tree *t);
-/* One walk over all descendants. Each that was not met since nsbx_tree_forget gets `signo`; with SIGSTOP its process group
- * gets it too, which unlike a walk is not outrun by forks; without a table it is SIGKILL. Returns how many were new. */
+/* One walk over all descendants. Each that was not met since nsbx_tree_forget gets `signo`; where nothing can be remembered,
+ * SIGSTOP becomes SIGKILL. Returns how many were new, 0 where the next walk would know no better. */
 size_t nsbx_tree_signal_new(struct nsbx_tree *t, int signo);
 /* Everything met since nsbx_tree_forget. */
 void nsbx_tree_signal_all(struct nsbx_tree *t, int signo);

@@ -129,6 +129,45 @@ static void a_keeper_holds_nothing(void)
     check_clean("kp-holds");
 }
 
+/* While an exec takes its time (the program is being written), nothing of ours is held open by it. */
+static void a_slow_start_holds_nothing(void)
+{
+    struct story s = {0};
+    char copy[128], command[PATH_MAX + 128], byte;
+    snprintf(copy, sizeof copy, "%s/slow", scratch);
+    snprintf(command, sizeof command, "cp %s %s", helper, copy);
+    REQUIRE(system(command) == 0);
+    struct pipe_ends ready = make_pipe(), held = make_pipe(), watched = make_pipe();
+    pid_t writer = fork();
+    if (writer == 0) {
+        int fd = open(copy, O_WRONLY | O_CLOEXEC);
+        close(watched.write);
+        close(held.write);
+        ssize_t n = write(ready.write, "r", 1);
+        n = n == 1 ? read(held.read, &byte, 1) : 0;
+        close(fd);
+        _exit((int)n);
+    }
+    CHECK_INT(read_byte(ready.read), 'r');
+    COMMAND(c, "exit", "0");
+    c.spec.file = copy;
+    REQUIRE(begin(&s, &c));
+    close(watched.write);
+    CHECK_INT(read_byte(watched.read), -1); /* its end of file */
+    CHECK(!s.events);
+    nsbx_loop_turn(loop, NSBX_TURN_POLL);
+    CHECK(!s.events); /* and the start is still under way */
+    close(held.write);
+    CHECK_INT(waitpid(writer, NULL, 0), writer);
+    finish(&s);
+    CHECK(s.started);
+    close(ready.read);
+    close(ready.write);
+    close(held.read);
+    close(watched.read);
+    check_clean(NULL);
+}
+
 static void statuses_an_embedder_cannot_take(void)
 {
     struct story s = {0};
@@ -379,6 +418,7 @@ int main(void)
     RUN(codes_and_signals);
     RUN(commands_that_do_not_start);
     RUN(a_keeper_holds_nothing);
+    RUN(a_slow_start_holds_nothing);
     RUN(statuses_an_embedder_cannot_take);
     RUN(signals_to_the_group_or_the_tree);
     RUN(a_group_outlives_its_leader);

@@ -1,23 +1,25 @@
 #include "keeper_support.h"
 
+#include <linux/capability.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 /* ---- ending trees ---- */
 
 static void only_its_own_orphans_die(void)
 {
     struct story a = {0}, b = {0};
-    COMMAND(first, "orphans-stay", "kp-a", "3");
+    COMMAND(first, "orphans-stay", "kp-) R 1", "3");
     COMMAND(second, "orphans-stay", "kp-b", "3");
     REQUIRE(begin(&a, &first) && begin(&b, &second));
-    CHECK(wait_alive("kp-a", 4, 5000) && wait_alive("kp-b", 4, 5000));
+    CHECK(wait_alive("kp-) R 1", 4, 5000) && wait_alive("kp-b", 4, 5000));
     end(&a, 100);
     finish(&a);
     CHECK(a.tree_ended);
     CHECK_INT(a.exit.signal, SIGTERM);
-    CHECK_INT(alive("kp-a"), 0);
+    CHECK_INT(alive("kp-) R 1"), 0);
     CHECK_INT(alive("kp-b"), 4);
     CHECK(!b.leader_ended);
     end(&b, 0);
@@ -168,16 +170,16 @@ static void limit_processes(struct command *c, rlim_t n)
 {
     if (geteuid() == 0) {
         c->spec.drop = true;
-        c->spec.uid = c->spec.gid = 61234;
+        c->spec.uid = c->spec.gid = lone_user();
     } else
         n += (rlim_t)count_procs(of_user, NULL);
     limit(c, RLIMIT_NPROC, n);
 }
 
-static void a_fork_bomb(void)
+static void end_bomb(const char *role)
 {
     struct story s = {0};
-    COMMAND(c, "bomb", "kp-bomb");
+    COMMAND(c, role, "kp-bomb");
     limit_processes(&c, 200);
     REQUIRE(begin(&s, &c));
     turn_until(NULL, 500);
@@ -186,9 +188,15 @@ static void a_fork_bomb(void)
     end(&s, 0);
     finish(&s);
     CHECK(s.tree_ended);
-    printf("# a fork bomb of 200 ended in %" PRIu64 " ms\n", s.end_at - began);
+    printf("# %s of 200 ended in %" PRIu64 " ms\n", role, s.end_at - began);
     CHECK(s.end_at - began < 5000);
     check_clean("kp-bomb");
+}
+
+static void fork_bombs(void)
+{
+    end_bomb("bomb");
+    end_bomb("relay");
 }
 
 /* The keeper has no memory to remember whom it met: it ends layer after layer. */
@@ -315,23 +323,34 @@ static void zombies_beside_an_ended_leader(void)
 
 enum hiding { NO_PROC, HIDDEN_PROC, FOREIGN_PROC };
 
+/* Before the fork of the first process of the new namespaces. */
+static bool enter_namespaces(enum hiding how)
+{
+    static const int flags[] = {CLONE_NEWNS, CLONE_NEWNS | CLONE_NEWPID, CLONE_NEWPID};
+    return unshare(flags[how] | (geteuid() != 0 ? CLONE_NEWUSER : 0)) == 0;
+}
+
 static bool hide_proc(enum hiding how)
 {
-    int flags = how == FOREIGN_PROC ? CLONE_NEWPID : CLONE_NEWNS;
-    if (geteuid() != 0)
-        flags |= CLONE_NEWUSER;
-    if (unshare(flags) < 0)
-        return false;
     if (how == FOREIGN_PROC)
         return true;
     mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
     if (how == NO_PROC)
         return mount("none", "/proc", "tmpfs", 0, NULL) == 0;
-    return mount("proc", "/proc", "proc", 0, "hidepid=2") == 0;
+    if (mount("proc", "/proc", "proc", 0, "hidepid=2") < 0)
+        return false;
+    /* Nothing is hidden from the capable. */
+    uid_t user = lone_user();
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {{0}, {0}};
+    if (geteuid() == 0 && setresuid(user, user, user) < 0)
+        return false;
+    return syscall(SYS_capset, &head, none) == 0;
 }
 
 static void end_without_proc(const char *name)
 {
+    static const char *const env[] = {"NSBX_HIDE=1", NULL};
     struct nsbx_err err;
     struct story s = {0}, t = {0}, other = {0};
     if (nsbx_loop_new(&loop, &err))
@@ -339,6 +358,7 @@ static void end_without_proc(const char *name)
     COMMAND(bystander, "rest", "kp-by", "60000");
     REQUIRE(begin(&other, &bystander));
     COMMAND(c, "orphans-stay", name, "3");
+    c.spec.envp = env;
     REQUIRE(begin(&s, &c));
     CHECK(wait_alive(name, 4, 5000));
     end(&s, 50);
@@ -346,6 +366,7 @@ static void end_without_proc(const char *name)
     CHECK(s.tree_ended);
     CHECK_INT(alive(name), 0);
     COMMAND(nest, "nest", name, "3");
+    nest.spec.envp = env;
     REQUIRE(begin(&t, &nest));
     CHECK(wait_alive(name, 4, 5000));
     uint64_t began = nsbx_now_ms();
@@ -366,10 +387,12 @@ static void in_a_namespace(enum hiding how, const char *name)
     fflush(stdout);
     pid_t outer = fork();
     if (outer == 0) {
-        if (!hide_proc(how))
+        if (!enter_namespaces(how))
             _exit(42);
         pid_t inner = fork(); /* the first of a new pid namespace */
         if (inner == 0) {
+            if (!hide_proc(how))
+                _exit(42);
             end_without_proc(name);
             fflush(NULL);
             _exit(harness_case_failed);
@@ -415,7 +438,7 @@ int main(void)
     RUN(a_stopped_command_uses_its_grace);
     RUN(a_line_of_parents);
     RUN(threads_without_their_first);
-    RUN(a_fork_bomb);
+    RUN(fork_bombs);
     RUN(trees_without_a_table);
     RUN(chains_that_outrun_a_walk);
     RUN(chains_that_change_their_session);

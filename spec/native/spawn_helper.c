@@ -19,6 +19,8 @@
 static void take_name(const char *name)
 {
     prctl(PR_SET_NAME, name, 0ul, 0ul, 0ul);
+    if (getenv("NSBX_HIDE")) /* from a /proc with hidepid */
+        prctl(PR_SET_DUMPABLE, 0ul, 0ul, 0ul, 0ul);
 }
 
 static void rest_ms(long ms)
@@ -150,6 +152,22 @@ _Noreturn static void bomb(void)
     }
 }
 
+/* Each forks three that do the same, each in a session of its own, and ends. */
+_Noreturn static void relay(void)
+{
+    for (int born = 0; born < 3;) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            setsid();
+            born = 0;
+        } else if (pid > 0)
+            born++;
+        else
+            sched_yield();
+    }
+    _exit(0);
+}
+
 /* Each process forks its successor and ends; never more than COUNT alive, never the same ones. */
 _Noreturn static void chain(int count, int with_sessions)
 {
@@ -232,6 +250,8 @@ static int tree_role(const char *role, int argc, char **argv)
     }
     if (strcmp(role, "bomb") == 0)
         bomb();
+    if (strcmp(role, "relay") == 0)
+        relay();
     if (strcmp(role, "chain") == 0)
         chain(n, 0);
     if (strcmp(role, "chain-sessions") == 0)

@@ -186,6 +186,8 @@ static void ends_with_its_parent(void)
         struct nsbx_loop *own;
         COMMAND(c, "rest", "sp-parent", "60000");
         c.spec.parent_death_signal = SIGKILL;
+        c.spec.drop = geteuid() == 0; /* which clears the setting if it comes after */
+        c.spec.uid = c.spec.gid = lone_user();
         if (nsbx_loop_new(&own, &err) || nsbx_child_start(own, &c.spec, on_exit_cb, &r, &child, &err) ||
             write(said.write, "r", 1) != 1)
             _exit(1);
@@ -213,12 +215,12 @@ static void parent_that_died_before_it_was_asked_for(void)
     int status;
     CHECK_INT(waitpid(child, &status, 0), child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 127);
-    struct nsbx_spawn_report report;
+    struct nsbx_spawn_report report = {0};
+    close(report_pipe.write);
     CHECK_INT(read(report_pipe.read, &report, sizeof report), sizeof report);
     CHECK_INT(report.stage, NSBX_SPAWN_STAGE_PARENT);
     CHECK_INT(report.sys, ESRCH);
     close(report_pipe.read);
-    close(report_pipe.write);
 }
 
 static void strangers_are_reaped_and_no_child_is(void)

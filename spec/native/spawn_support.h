@@ -138,21 +138,29 @@ static inline bool turn_until(const bool *flag, uint64_t ms)
 struct proc_line {
     pid_t ppid;
     char state;
+    bool ours; /* the helper of this run: others may run at the same time */
     char name[64];
 };
 
-static inline bool read_proc(int proc, const char *pid, struct proc_line *out)
+static inline ssize_t read_proc_file(int proc, const char *pid, const char *file, char *text, size_t size)
 {
-    char path[NAME_MAX + 8], text[512];
-    snprintf(path, sizeof path, "%s/stat", pid);
+    char path[NAME_MAX + 16];
+    snprintf(path, sizeof path, "%s/%s", pid, file);
     int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return false;
-    ssize_t n = read(fd, text, sizeof text - 1);
+        return -1;
+    ssize_t n = read(fd, text, size - 1);
     close(fd);
-    if (n <= 0)
+    text[n > 0 ? n : 0] = '\0';
+    return n;
+}
+
+static inline bool read_proc(int proc, const char *pid, struct proc_line *out)
+{
+    char text[512];
+    out->ours = read_proc_file(proc, pid, "cmdline", text, sizeof text) > 0 && strcmp(text, helper) == 0;
+    if (read_proc_file(proc, pid, "stat", text, sizeof text) <= 0)
         return false;
-    text[n] = '\0';
     char *open_at = strchr(text, '('), *close_at = strrchr(text, ')');
     if (!open_at || !close_at)
         return false;
@@ -181,17 +189,18 @@ static inline int count_procs(bool (*match)(const struct proc_line *line, const 
 
 static inline bool lives_as(const struct proc_line *line, const void *name)
 {
-    return strcmp(line->name, name) == 0 && line->state != 'Z' && line->state != 'X';
-}
-
-static inline bool is_named(const struct proc_line *line, const void *name)
-{
-    return strcmp(line->name, name) == 0;
+    return line->ours && strcmp(line->name, name) == 0 && line->state != 'Z' && line->state != 'X';
 }
 
 static inline bool is_zombie_of(const struct proc_line *line, const void *ppid)
 {
     return line->ppid == *(const pid_t *)ppid && line->state == 'Z';
+}
+
+/* A user that runs nothing else, for those who may become one. */
+static inline uid_t lone_user(void)
+{
+    return 20000 + (uid_t)getpid() % 30000;
 }
 
 /* Processes of that name that are not zombies. */
@@ -205,12 +214,16 @@ static inline int zombies_of(pid_t ppid)
     return count_procs(is_zombie_of, &ppid);
 }
 
+/* Until there are that many for a while: a process on its way to become an orphan is two for a moment. */
 static inline bool wait_alive(const char *name, int want, uint64_t ms)
 {
     uint64_t end = nsbx_now_ms() + ms;
-    while (alive(name) != want && nsbx_now_ms() < end)
+    int seen = 0;
+    while (seen < 3 && nsbx_now_ms() < end) {
+        seen = alive(name) == want ? seen + 1 : 0;
         turn_until(NULL, 5);
-    return alive(name) == want;
+    }
+    return seen == 3;
 }
 
 /* No child of any kind, dead or alive. */
