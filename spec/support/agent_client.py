@@ -130,7 +130,8 @@ class Agent:
         """`nofile`: what it may have open at a time. A leak shows when that is used up: nobody but root may look and count."""
         self.token, self.listen, self.expect_exit, self.quiet = token, listen, expect_exit, quiet
         with open(program, "rb") as f:
-            self.sanitized = b"__asan_init" in f.read()  # its memory is the sanitizer's, and its time too
+            image = f.read()
+        self.sanitized = b"__asan_init" in image or b"__tsan_init" in image  # its memory is the sanitizer's, and its time too
         self.place = tempfile.mkdtemp(prefix="nsbx-agent-")
         self.workspace = workspace or os.path.join(self.place, "ws")
         os.makedirs(self.workspace, exist_ok=True)

@@ -51,10 +51,8 @@ def test_reserve_with_a_name(program):
         assert abs(again["leaseExpiresAt"] - r["leaseExpiresAt"]) < 100, "a lease is not extended by asking"
         a.sh("true", executionId=name)
         equal(a.call("reserve-execution", {"executionId": name})["state"], "terminal")
-        for bad in ("", "exec_", name + "0", name[:-1], "exec_" + "0" * 36, name[5:], 7, None, name.replace("-4", "-6", 1)[:41],
-                    "exec_3b0f6c1a-2d44-4e0b-7c1e-5a7f00d1e2c3"):
-            if bad == name:
-                continue
+        for bad in ("", "exec_", name + "0", name[:-1], "exec_" + "0" * 36, name[5:], 7, None,
+                    "exec_3b0f6c1a-2d44-6e0b-9c1e-5a7f00d1e2c3", "exec_3b0f6c1a-2d44-4e0b-7c1e-5a7f00d1e2c3"):
             equal(a.call("reserve-execution", {"executionId": bad}), {"ok": False, "error": "invalid_execution_id"})
         upper = "exec_" + name[5:].upper()
         equal(a.call("reserve-execution", {"executionId": upper})["state"], "reserved")
