@@ -13,31 +13,31 @@ struct nsbx_exec;
 enum nsbx_exec_stdin { NSBX_STDIN_NONE, NSBX_STDIN_BYTES, NSBX_STDIN_STREAM };
 struct nsbx_exec_request {
     const char *command;
-    const char *const *args;    /* NULL-terminated, without argv[0]; NULL = none */
-    const char *const *env;     /* "NAME=value", NULL-terminated, added to the guest's; NULL = none */
-    const char *cwd;            /* NULL = the workspace root */
+    const char *const *args; /* NULL-terminated, without argv[0]; NULL = none */
+    const char *const *env;  /* "NAME=value", NULL-terminated, added to the guest's; NULL = none */
+    const char *cwd;         /* NULL = the workspace root */
     enum nsbx_exec_stdin stdin_kind;
     const uint8_t *stdin_bytes; /* copied */
     size_t stdin_len;
-    int64_t timeout_ms;         /* 0 = NSBX_EXEC_TIMEOUT_MS */
-    uint64_t max_output;        /* per stream; 0 = NSBX_EXEC_MAX_OUTPUT */
-    bool wait_pipes;            /* wait="pipes" */
-    bool collect;               /* gather output in the result instead of nsbx_exec_read */
-    bool combine;               /* with collect: stderr is appended to stdout in order of arrival */
+    int64_t timeout_ms;  /* 0 = NSBX_EXEC_TIMEOUT_MS */
+    uint64_t max_output; /* per stream; 0 = NSBX_EXEC_MAX_OUTPUT */
+    bool wait_pipes;     /* wait="pipes" */
+    bool collect;        /* gather output in the result instead of nsbx_exec_read */
+    bool combine;        /* with collect: stderr is appended to stdout in order of arrival */
 };
 
 struct nsbx_exec_result {
     int64_t exit_code;
-    int signal;                 /* 0 = none */
+    int signal; /* 0 = none */
     bool timed_out, stdout_truncated, stderr_truncated, pipes_open, maybe_lossy;
     int64_t duration_ms;
-    uint8_t *out, *err;         /* collected bytes, or NULL */
+    uint8_t *out, *err; /* collected bytes, or NULL */
     size_t out_len, err_len;
 };
 
 /* Everything in `request` is copied. Always gives an object unless there is no memory or an argument is wrong. */
-int nsbx_exec_start(struct nsbx_guest *guest, const struct nsbx_exec_request *request, struct nsbx_exec **out, struct nsbx_err *err)
-    __attribute__((warn_unused_result));
+int nsbx_exec_start(struct nsbx_guest *guest, const struct nsbx_exec_request *request, struct nsbx_exec **out,
+                    struct nsbx_err *err) __attribute__((warn_unused_result));
 
 /* Of all operations below: NULL without memory. They may be asked any time. */
 /* Finishes when the command has started (a guest without the feature exec-started: when it was asked to) or failed to. */
@@ -61,7 +61,8 @@ struct nsbx_op *nsbx_exec_close_stdin(struct nsbx_exec *exec);
 struct nsbx_op *nsbx_exec_signal(struct nsbx_exec *exec, int signo, bool tree, int64_t timeout_ms);
 /* Terminates and confirms (the controller's cancel). Done when it is confirmed that nothing of it runs; UNKNOWN_OUTCOME when not. Idempotent. */
 struct nsbx_op *nsbx_exec_cancel(struct nsbx_exec *exec);
-int64_t nsbx_exec_pid(const struct nsbx_exec *exec); /* the leader's pid in the guest; 0 when the guest did not say */
+int64_t nsbx_exec_pid(
+    const struct nsbx_exec *exec); /* the leader's pid in the guest; 0 when the guest did not say */
 const char *nsbx_exec_id(const struct nsbx_exec *exec);
 
 /* Lets go: cancels a running one in the background (bounded by the cancel window) and frees itself when that is over. No effect on ops

@@ -18,12 +18,12 @@ struct nsbx_guest_options {
     const char *unix_path; /* or "/proc/self/fd/N" */
     const char *host;
     uint16_t port;
-    const char *token;     /* sent on the tcp arm only, as published; NULL = none */
+    const char *token;      /* sent on the tcp arm only, as published; NULL = none */
     int64_t dial_budget_ms; /* <0 = one attempt; 0 = NSBX_DIAL_BUDGET_MS */
 };
 /* Copies the options. No traffic. */
-int nsbx_guest_new(struct nsbx_loop *loop, const struct nsbx_guest_options *options, struct nsbx_guest **out, struct nsbx_err *err)
-    __attribute__((warn_unused_result));
+int nsbx_guest_new(struct nsbx_loop *loop, const struct nsbx_guest_options *options, struct nsbx_guest **out,
+                   struct nsbx_err *err) __attribute__((warn_unused_result));
 /* Operations under way keep it alive until they end. NULL is fine. */
 void nsbx_guest_free(struct nsbx_guest *guest);
 /* The owner knows that the guest has ended, with everything that ran in it: nothing is dialled or tried again from now on, and what is

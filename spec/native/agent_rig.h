@@ -3,6 +3,9 @@
 #define NSBX_SPEC_AGENT_RIG_H
 
 #include "guest_rig.h"
+#include "transport/exec.h"
+
+#define MIB (1024 * 1024)
 
 #define AGENT_TOKEN "the-token-of-the-agent"
 
@@ -81,6 +84,59 @@ static inline void agent_rig_close(void)
     snprintf(command, sizeof command, "rm -rf '%s'", guest_dir);
     if (system(command) != 0)
         harness_case_failed = 1;
+}
+
+/* ---- commands, one at a time ---- */
+
+static struct nsbx_exec *exec;
+static struct nsbx_exec_result last;
+static char out[4096]; /* of the last collected command, as text */
+
+static inline struct nsbx_exec_request shell(const char *script)
+{
+    static const char *args[3];
+    args[0] = "-c";
+    args[1] = script;
+    return (struct nsbx_exec_request){.command = "/bin/sh", .args = args, .timeout_ms = 20000, .collect = true};
+}
+
+static inline void start(const struct nsbx_exec_request *r)
+{
+    struct nsbx_err err;
+    if (nsbx_exec_start(guest, r, &exec, &err) < 0) {
+        fprintf(stderr, "in %s: not started: %s\n", harness_case, err.message);
+        abort();
+    }
+}
+
+static inline struct nsbx_err wait_exec(void)
+{
+    struct nsbx_err err = {0};
+    struct nsbx_op *op = nsbx_exec_wait(exec, -1);
+    WAIT_OP(op);
+    nsbx_err_copy(&err, nsbx_op_err(op));
+    out[0] = '\0';
+    if (nsbx_op_state(op) == NSBX_OP_DONE) {
+        last = *(struct nsbx_exec_result *)nsbx_op_result(op);
+        snprintf(out, sizeof out, "%.*s", (int)last.out_len, last.out ? (const char *)last.out : "");
+    }
+    nsbx_op_unref(op);
+    return err;
+}
+
+static inline struct nsbx_err run(const struct nsbx_exec_request *r)
+{
+    start(r);
+    struct nsbx_err err = wait_exec();
+    nsbx_exec_close(exec);
+    exec = NULL;
+    return err;
+}
+
+static inline struct nsbx_err run_shell(const char *script)
+{
+    struct nsbx_exec_request r = shell(script);
+    return run(&r);
 }
 
 #endif

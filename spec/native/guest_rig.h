@@ -13,6 +13,14 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+/* Steps of a script, see scripted_guest.py. */
+#define FIN "{\"fin\":true}"
+#define END "{\"end\":true}"
+#define RST "{\"rst\":true}"
+#define SILENCE "{\"silence\":true}"
+#define REFUSE(word) "{\"send\":{\"ok\":false,\"error\":\"" word "\"}}," FIN
+#define ON(op, steps) "{\"ops\":{\"" op "\":[[" steps "]]}}"
+
 #define GUEST_TOKEN "a-secret"
 
 static struct nsbx_guest *guest;
@@ -114,6 +122,15 @@ static inline void guest_rig_close(void)
     unlink(guest_log);
     unlink(guest_socket);
     rmdir(guest_dir);
+}
+
+/* What main does before the first case. */
+static inline void guest_rig_main(void)
+{
+    json_set_alloc_funcs(nsbx_malloc, nsbx_free); /* so that its allocations can be made to fail too */
+    alarm(280);
+    rig_open(); /* libuv's process-wide descriptors are made by the first loop */
+    nsbx_loop_free(loop);
 }
 
 /* Lines of the guest's log that hold the text. */
