@@ -17,12 +17,14 @@ describe("a sandbox #agent", function()
     local ok, err = pcall(f, ...)
     assert.is_false(ok)
     assert.message(tostring(err)).are.equal(code, err.code)
-    assert.is_true(nsbx.now() - begin < 1)
+    assert.is_true(nsbx.now() - begin < 5)
     return err
   end
 
   it("with a command that does not exist", function()
+    local begin = nsbx.now()
     local err = fails("not_found", sb.exec, sb, "no-such-command")
+    assert.is_true(nsbx.now() - begin < 1)
     assert.is_truthy(err.message:find("no-such-command", 1, true))
     assert.are.equal("ENOENT", err.errno)
     fails("not_found", sb.exec, sb, "/no/such/command")
@@ -131,7 +133,7 @@ describe("a sandbox #agent", function()
         end
       end)
       assert.message(path).is_false(ok)
-      assert.is_true(nsbx.now() - begin < 1)
+      assert.is_true(nsbx.now() - begin < 5)
     end
     assert.is_false(pcall(sb.write_file, sb, "dir", "x"))
     fails("not_found", sb.read_file, sb, "missing")
