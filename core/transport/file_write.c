@@ -106,7 +106,7 @@ static int make_temp(struct write_call *w, struct nsbx_err *err)
 /* The published formula: what is left of the frame beside the longest envelope, in whole groups of four letters. */
 static int size_parts(struct write_call *w, struct nsbx_err *err)
 {
-    size_t budget = nsbx_guest_max_frame(w->guest);
+    size_t budget = w->guest->max_frame;
     json_t *part = make_part(w, w->n, true), *body = part ? make_body(w, w->temp, part) : NULL;
     size_t overhead = envelope_len(w, body, 0);
     json_decref(part);
@@ -251,7 +251,7 @@ static int plan(struct write_call *w, struct nsbx_err *err)
     json_decref(body);
     if (len == 0)
         return nsbx_err_nomem(err, "a request");
-    if (len <= nsbx_guest_max_frame(w->guest))
+    if (len <= w->guest->max_frame)
         return 0;
     int rc = make_temp(w, err);
     return rc == 0 ? size_parts(w, err) : rc;

@@ -45,6 +45,7 @@ int nsbx_guest_new(struct nsbx_loop *loop, const struct nsbx_guest_options *opti
     guest->arm = options->arm;
     guest->port = options->port;
     guest->dial_budget_ms = options->dial_budget_ms ? options->dial_budget_ms : NSBX_DIAL_BUDGET_MS;
+    guest->max_frame = is_unix ? NSBX_MAX_FRAME : NSBX_MAX_PREAUTH_FRAME;
     guest->clock_divisor = 1;
     nsbx_list_init(&guest->asking);
     int rc = copy_text(&guest->unix_path, is_unix ? options->unix_path : NULL, err);
@@ -102,15 +103,10 @@ int64_t nsbx_guest_ms(const struct nsbx_guest *guest, int64_t ms)
 
 /* ---- reaching it ---- */
 
-size_t nsbx_guest_max_frame(const struct nsbx_guest *guest)
-{
-    return guest->arm == NSBX_ARM_TCP ? NSBX_MAX_PREAUTH_FRAME : NSBX_MAX_FRAME;
-}
-
 void nsbx_guest_address(const struct nsbx_guest *guest, struct nsbx_single_request *request)
 {
     request->token = guest->token;
-    request->max_frame = nsbx_guest_max_frame(guest);
+    request->max_frame = guest->max_frame;
     request->dial_budget_ms = nsbx_guest_ms(guest, guest->dial_budget_ms);
 }
 

@@ -20,6 +20,7 @@ struct nsbx_guest {
     char *unix_path, *host, *token;
     uint16_t port;
     int64_t dial_budget_ms;
+    size_t max_frame;       /* the largest envelope that it takes */
     unsigned clock_divisor; /* testing: every constant of the controller is that much shorter */
     struct nsbx_health health;
     bool known;
@@ -37,8 +38,6 @@ void nsbx_guest_scale_clocks(struct nsbx_guest *guest, unsigned divisor);
 int64_t nsbx_guest_ms(const struct nsbx_guest *guest,
                       int64_t ms); /* a constant by that scale, at least 1; negative stays */
 
-/* The largest envelope that this guest takes. */
-size_t nsbx_guest_max_frame(const struct nsbx_guest *guest);
 /* Fills the guest's part of a request: token, frame limit, dial budget. */
 void nsbx_guest_address(const struct nsbx_guest *guest, struct nsbx_single_request *request);
 /* One dial attempt; an nsbx_dial_fn with a guest as its ud. */

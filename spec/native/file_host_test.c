@@ -238,6 +238,8 @@ static void closed_streams(void)
 
 /* ---- writing ---- */
 
+enum { FRAME = 64 * 1024 }; /* where the size does not matter: as many bytes as a frame has do not fit into it */
+
 /* On tcp a frame carries 8 MiB: 14 MiB go in three parts under the published name, and the target appears in one step. */
 static void parts(void)
 {
@@ -276,10 +278,11 @@ static void part_names_stay_short(void)
 {
     char path[300] = "d/";
     guest_rig_open(NSBX_ARM_TCP, 1, "{}");
+    guest->max_frame = FRAME;
     for (int i = 0; i < 80; i++)
         strcat(path, "\xe6\x97\xa5"); /* 240 bytes: 96 of them are 32 characters */
-    uint8_t *bytes = noise(8u << 20);
-    CHECK_INT(write_all(path, bytes, 8u << 20, 60000).code, 0);
+    uint8_t *bytes = noise(FRAME);
+    CHECK_INT(write_all(path, bytes, FRAME, 60000).code, 0);
     /* "d/.namzu-write-" + uuid + "-" + 32 characters (\uXXXX in the log) + ".part" */
     char want[512] = "-";
     for (int i = 0; i < 32; i++)
@@ -293,8 +296,9 @@ static void part_names_stay_short(void)
 static void parts_need_the_feature(void)
 {
     guest_rig_open(NSBX_ARM_TCP, 1, "{\"features\":[]}");
-    uint8_t *bytes = noise(8u << 20);
-    CHECK_ERR(write_all("x", bytes, 8u << 20, 60000), NSBX_E_UNSUPPORTED, "write-file-parts");
+    guest->max_frame = FRAME;
+    uint8_t *bytes = noise(FRAME);
+    CHECK_ERR(write_all("x", bytes, FRAME, 60000), NSBX_E_UNSUPPORTED, "write-file-parts");
     CHECK_INT(ASKED("write-file"), 0);
     nsbx_free(bytes);
     guest_rig_close();
@@ -314,13 +318,14 @@ static void failed_parts_are_discarded(void)
         {"{\"send\":{\"ok\":true,\"bytesWritten\":1,\"sizeBytes\":1}}," FIN, "", NSBX_E_IO, -1},
         {SILENCE, "write_unconfirmed", NSBX_E_TIMEOUT, 3000},
     };
-    uint8_t *bytes = noise(8u << 20);
+    uint8_t *bytes = noise(FRAME);
     for (size_t i = 0; i < NSBX_LEN(cases); i++) {
         char script[1024];
         snprintf(script, sizeof script,
                  "{\"ops\":{\"write-file\":[[{\"builtin\":true}],[%s],[{\"builtin\":true}]]}}", cases[i].second);
         guest_rig_open(NSBX_ARM_TCP, 1, script);
-        struct nsbx_err err = write_all("x", bytes, 8u << 20, cases[i].timeout_ms);
+        guest->max_frame = FRAME;
+        struct nsbx_err err = write_all("x", bytes, FRAME, cases[i].timeout_ms);
         CHECK_ERR(err, cases[i].code ? cases[i].code : nsbx_code_of_errno(ENOSPC), cases[i].reason);
         CHECK_HAS(err.message, "'x'");
         CHECK_INT(ASKED("write-file"), 3);
@@ -333,11 +338,12 @@ static void failed_parts_are_discarded(void)
 /* Discarding that does not work is bounded, and its own failure is not told. */
 static void discard_is_bounded(void)
 {
-    uint8_t *bytes = noise(8u << 20);
+    uint8_t *bytes = noise(FRAME);
     guest_rig_open(NSBX_ARM_TCP, FAST,
                    "{\"ops\":{\"write-file\":[[" REFUSE("ENOSPC: no space left") "],[" SILENCE "]]}}");
+    guest->max_frame = FRAME;
     uint64_t before = nsbx_now_ms();
-    CHECK_ERR(write_all("x", bytes, 8u << 20, -1), nsbx_code_of_errno(ENOSPC), "ENOSPC");
+    CHECK_ERR(write_all("x", bytes, FRAME, -1), nsbx_code_of_errno(ENOSPC), "ENOSPC");
     uint64_t took = nsbx_now_ms() - before;
     CHECK(took >= 1000 && took < 6000);
     if (harness_case_failed)
@@ -378,14 +384,15 @@ static void single_writes_that_fail(void)
 static void cancelled_writes(void)
 {
     guest_rig_open(NSBX_ARM_TCP, 1, "{\"ops\":{\"write-file\":[[" SILENCE "],[{\"builtin\":true}]]}}");
-    uint8_t *bytes = noise(8u << 20);
+    guest->max_frame = FRAME;
+    uint8_t *bytes = noise(FRAME);
     released = 0;
-    struct nsbx_op *op = nsbx_file_write(guest, "x", bytes, 8u << 20, -1, note_release, NULL);
+    struct nsbx_op *op = nsbx_file_write(guest, "x", bytes, FRAME, -1, note_release, NULL);
     nsbx_op_cancel(op); /* while the features are asked for: nothing was sent */
     CHECK_INT(finish_op(op).code, NSBX_E_CANCELLED);
     CHECK_INT(released, 1);
     CHECK_INT(ASKED("write-file"), 0);
-    op = nsbx_file_write(guest, "x", bytes, 8u << 20, -1, note_release, NULL);
+    op = nsbx_file_write(guest, "x", bytes, FRAME, -1, note_release, NULL);
     POLL_UNTIL(ASKED("write-file") == 1, 10000);
     nsbx_op_cancel(op);
     CHECK_ERR(finish_op(op), NSBX_E_CANCELLED, "");
@@ -397,37 +404,52 @@ static void cancelled_writes(void)
 
 /* ---- no memory ---- */
 
-static unsigned long write_without_memory(unsigned long nth, int *done)
+static uint8_t some[FRAME];
+
+static struct nsbx_err one_write(void) /* in two parts */
 {
-    static uint8_t bytes[7u << 20];
-    guest->known = false;
-    nsbx_alloc_fail_at(nth);
-    struct nsbx_op *op = nsbx_file_write(guest, "x", bytes, sizeof bytes, -1, NULL, NULL);
-    while (op && nsbx_op_state(op) == NSBX_OP_PENDING)
-        nsbx_loop_turn(loop, NSBX_TURN_WAIT);
-    unsigned long count = nsbx_alloc_count();
-    nsbx_alloc_fail_at(0);
-    if (op && nsbx_op_state(op) == NSBX_OP_DONE)
-        ++*done;
-    else if (op)
-        CHECK(nsbx_op_err(op)->message[0]);
-    nsbx_op_unref(op);
-    TURN_UNTIL(nsbx_loop_live(loop, NULL, NULL) <= 1, 10000);
-    return count;
+    return finish_op_bare(nsbx_file_write(guest, "x", some, sizeof some, -1, NULL, NULL));
 }
 
-/* A write in two parts, with each of its allocations failing in turn. */
-static void write_with_no_memory(void)
+static struct nsbx_err one_read(void)
 {
-    int done = 0;
+    struct nsbx_op *op = nsbx_file_read(guest, "x", -1, -1, -1);
+    struct nsbx_err err = finish_op_bare(op ? nsbx_op_ref(op) : NULL);
+    const struct nsbx_bytes *bytes = op ? nsbx_op_result(op) : NULL;
+    CHECK((bytes && bytes->len == sizeof some) || err.code);
+    nsbx_op_unref(op);
+    return err;
+}
+
+static struct nsbx_err one_stream(void)
+{
+    struct nsbx_err err = {0};
+    struct nsbx_file_stream *s;
+    size_t got = 0;
+    bool ended = false;
+    if (nsbx_file_stream_open(guest, "x", -1, -1, &s, &err) < 0)
+        return err;
+    while (!ended && !err.code) {
+        struct nsbx_op *op = nsbx_file_stream_next(s, -1);
+        err = finish_op_bare(op ? nsbx_op_ref(op) : NULL);
+        const struct nsbx_bytes *bytes = op ? nsbx_op_result(op) : NULL;
+        got += bytes ? bytes->len : 0;
+        ended = !bytes;
+        nsbx_op_unref(op);
+    }
+    CHECK(got == sizeof some || err.code);
+    nsbx_file_stream_close(s);
+    return err;
+}
+
+static void no_memory_for_files(void)
+{
     guest_rig_open(NSBX_ARM_TCP, 1, "{}");
-    unsigned long count = write_without_memory(0, &done);
-    CHECK_INT(done, 1);
-    unsigned long step = count > 200 ? count / 200 + 1 : 1; /* sending in pieces makes many that are all alike */
-    for (unsigned long nth = 1; nth <= count; nth += nth < 100 ? 1 : step)
-        write_without_memory(nth, &done);
-    fprintf(stderr, "write_with_no_memory: %lu allocations, %d done\n", count, done);
-    CHECK(count > 50 && done < 100);
+    guest->max_frame = FRAME;
+    without_memory(one_write);
+    CHECK_INT(finish_op(nsbx_file_write(guest, "x", some, sizeof some, -1, NULL, NULL)).code, 0);
+    without_memory(one_read);
+    without_memory(one_stream);
     guest_rig_close();
 }
 
@@ -448,6 +470,6 @@ int main(void)
     RUN(discard_is_bounded);
     RUN(single_writes_that_fail);
     RUN(cancelled_writes);
-    RUN(write_with_no_memory);
+    RUN(no_memory_for_files);
     return harness_done();
 }

@@ -175,6 +175,42 @@ static inline struct nsbx_err finish_op(struct nsbx_op *op)
     return err;
 }
 
+/* As finish_op, with nothing allocated here. */
+static inline struct nsbx_err finish_op_bare(struct nsbx_op *op)
+{
+    struct nsbx_err err = {0};
+    if (!op)
+        nsbx_err_nomem(&err, "an operation");
+    while (op && nsbx_op_state(op) == NSBX_OP_PENDING)
+        nsbx_loop_turn(loop, NSBX_TURN_WAIT);
+    if (op)
+        nsbx_err_copy(&err, nsbx_op_err(op));
+    nsbx_op_unref(op);
+    return err;
+}
+
+/* Does `once` as it is, then with each of its allocations failing in turn: it must end every time, with what it should give or with an
+ * error that says something, and leave nothing behind. */
+static inline void without_memory(struct nsbx_err (*once)(void))
+{
+    unsigned long count = 0, done = 0;
+    for (unsigned long nth = 0; nth <= count; nth++) {
+        guest->known = false;
+        nsbx_alloc_fail_at(nth);
+        struct nsbx_err err = once();
+        if (nth == 0) {
+            count = nsbx_alloc_count();
+            CHECK_INT(err.code, 0);
+        }
+        nsbx_alloc_fail_at(0);
+        done += err.code == 0;
+        CHECK(err.code == 0 || err.message[0]);
+        TURN_UNTIL(nsbx_loop_live(loop, NULL, NULL) <= 1, 15000);
+    }
+    fprintf(stderr, "%s: %lu allocations, %lu done\n", harness_case, count, done);
+    CHECK(count > 50 && done < count);
+}
+
 #define CHECK_ERR(got_err, want_code, want_reason)                                                                 \
     do {                                                                                                           \
         struct nsbx_err got_err_ = (got_err);                                                                      \

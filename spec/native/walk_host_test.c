@@ -181,6 +181,34 @@ static void walks_end_when_told(void)
     guest_rig_close();
 }
 
+static struct nsbx_err one_walk(void)
+{
+    struct nsbx_walk_request r = everything("/w");
+    struct nsbx_err err = {0};
+    struct nsbx_walk *w;
+    struct nsbx_entry entry;
+    int n = 0;
+    if (nsbx_walk_open(guest, &r, &w, &err) < 0)
+        return err;
+    while (!err.code && !nsbx_walk_ended(w)) {
+        err = finish_op_bare(nsbx_walk_next(w, -1));
+        while (nsbx_walk_take(w, &entry))
+            n++;
+    }
+    CHECK(n == 2 || err.code);
+    nsbx_walk_close(w);
+    return err;
+}
+
+static void no_memory_for_a_walk(void)
+{
+    guest_rig_open(NSBX_ARM_UNIX, 1,
+                   ON("walk", ENTRIES(ENTRY("/w/a", "file")) "," ENTRIES(
+                                  "[{\"base64\":\"L3cv/w==\"},0,\"other\",0,0]") "," DONE));
+    without_memory(one_walk);
+    guest_rig_close();
+}
+
 int main(void)
 {
     guest_rig_main();
@@ -188,5 +216,6 @@ int main(void)
     RUN(walks_are_verified);
     RUN(walk_with_back_pressure);
     RUN(walks_end_when_told);
+    RUN(no_memory_for_a_walk);
     return harness_done();
 }
