@@ -31,6 +31,7 @@ struct nsbx_agent {
     struct nsbx_list executions; /* commands whose tree lives, or whose result is owed (execution.h) */
     void (*on_execution_gone)(struct nsbx_agent *agent); /* one of them left the list */
     char boot_id[NSBX_UUID_LEN + 1];
+    bool has_null; /* there is a /dev/null */
     bool stopping; /* every execution is being ended, and then the agent */
     bool retiring; /* fenced: an end could not be confirmed. For the rest of the process's life */
 };

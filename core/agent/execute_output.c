@@ -192,11 +192,16 @@ int nsbx_execution_pipes_open(struct nsbx_execution *x, struct nsbx_fault *fault
             return -1;
         nsbx_stream_set_events(pipe->stream, &output_events, pipe);
     }
-    if (!x->request.has_stdin && !x->request.stdin_stream)
-        return 0;
+    bool wanted = x->request.has_stdin || x->request.stdin_stream;
+    if (!wanted && x->agent->has_null)
+        return 0; /* /dev/null then */
     if (open_pipe(x, ends, fault) != 0)
         return -1;
     x->child_fds[0] = ends[0];
+    if (!wanted) { /* in an image without devices: a pipe that is at its end */
+        close(ends[1]);
+        return 0;
+    }
     if (make_stream(x, ends[1], &x->in, fault) != 0)
         return -1;
     nsbx_stream_set_events(x->in, &input_events, x);

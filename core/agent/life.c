@@ -213,6 +213,7 @@ static int open_parts(struct life *life, struct nsbx_err *err)
         rc = nsbx_jail_new(&agent->jail, config->workspace, config->read_roots, config->write_roots, err);
     if (rc)
         return rc;
+    agent->has_null = access("/dev/null", R_OK) == 0;
     /* Large bodies wait on the file system that most of them are for. */
     agent->spool_fd = nsbx_jail_workspace_fd(agent->jail, true);
     if (agent->spool_fd < 0)

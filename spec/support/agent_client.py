@@ -126,10 +126,10 @@ class Agent:
     """The program under test, with a workspace of its own. After the with block it has ended well and said nothing bad."""
 
     def __init__(self, program, token=None, env=None, options=(), listen="unix", workspace=None, wrap=(), pass_fds=(),
-                 lifeline=False, expect_exit=0, quiet=True, nofile=None):
+                 lifeline=False, expect_exit=0, quiet=True, nofile=None, image=None):
         """`nofile`: what it may have open at a time. A leak shows when that is used up: nobody but root may look and count."""
         self.token, self.listen, self.expect_exit, self.quiet = token, listen, expect_exit, quiet
-        with open(program, "rb") as f:
+        with open(image or program, "rb") as f:  # `image`: where the program is for us, when `wrap` gives it another name
             image = f.read()
         self.sanitized = b"__asan_init" in image or b"__tsan_init" in image  # its memory is the sanitizer's, and its time too
         self.place = tempfile.mkdtemp(prefix="nsbx-agent-")
@@ -213,7 +213,7 @@ class Agent:
         if self.lifeline is not None:
             os.close(self.lifeline)
             self.lifeline = None
-        if self.process.poll() is None:
+        elif self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(timeout)

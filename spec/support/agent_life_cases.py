@@ -463,3 +463,35 @@ def test_pid_1_ends_everything_on_sigterm(program):
         start = time.monotonic()
         end_pid_1(a)
         assert time.monotonic() - start < 3
+
+
+def test_an_empty_image(program):
+    """Nothing in it but the agent: no shell, no library, no /proc, no /tmp, no /etc; the root is not writable."""
+    with open(program, "rb") as f:
+        if b"/lib64/ld-linux" in f.read():
+            print("       this program needs a loader and libraries; the static one is tried")
+            return
+    with tempfile.TemporaryDirectory() as ws:
+        os.chmod(ws, 0o777)
+        for more in (["--dev", "/dev", "--proc", "/proc"], []):
+            wrap = ["bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--ro-bind", program, "/agent", *more, "--bind", ws, "/w",
+                    "--remount-ro", "/", "--clearenv", "--setenv", "NAMZU_AGENT_VSOCK_PORT", "1", "--setenv",
+                    "NAMZU_SANDBOX_WORKSPACE", "/w", "--chdir", "/"]
+            with Agent("/agent", image=program, wrap=wrap, listen="inherited", options=["--as-pid-1"], workspace=ws, lifeline=True) as a:
+                equal(a.call("healthz")["ok"], True)
+                out, err, result = a.execute("/agent", "--version")
+                equal((out[:11], err, result["exitCode"]), ("nsbx-agent ", "", 0))
+                out, err, result = a.execute("/agent", "--no-such-option")
+                equal((out, err[:7], result["exitCode"]), ("", "/agent:", 1))
+                (f,) = a.stream("execute", {"command": "sh"})
+                equal(f["error"], "spawn sh ENOENT")
+                equal(a.call("write-file", {"path": "d/f", "content": "x" * 3_000_000})["ok"], True)
+                equal(a.call("read-file", {"path": "/w/d/f"})["sizeBytes"], 3_000_000)
+                frames = a.stream("walk", {"root": "/w"})
+                equal(([e[:3] for e in frames[0]["entries"]], frames[1]["type"]), ([["/w/d/f", 3_000_000, "file"]], "done"))
+                # A command that has to be killed: an agent that nobody talks to. Without /proc too.
+                start = time.monotonic()
+                env = {"NAMZU_AGENT_UNIX_PATH": "/w/s", "NAMZU_SANDBOX_WORKSPACE": "/w"}
+                result = a.stream("execute", {"command": "/agent", "env": env, "timeoutMs": 300})[-1]
+                equal((result["timedOut"], result["exitCode"]), (True, 0))  # it heard the SIGTERM
+                assert time.monotonic() - start < 3
