@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char error_type[] = "nsbx.Error";
@@ -116,7 +117,8 @@ void nsbx_error_push(lua_State *L, const struct nsbx_err *err, const char *op, c
 int nsbx_raise(lua_State *L, const struct nsbx_err *err, const char *op, const char *sandbox)
 {
     nsbx_error_push(L, err, op, sandbox);
-    return lua_error(L);
+    lua_error(L);
+    abort(); /* it does not return */
 }
 
 int nsbx_misused(lua_State *L, const char *op, const char *fmt, ...)
@@ -127,7 +129,7 @@ int nsbx_misused(lua_State *L, const char *op, const char *fmt, ...)
     va_end(args);
     struct nsbx_err err = {.code = NSBX_E_INVALID};
     snprintf(err.message, sizeof err.message, "%s", text);
-    return nsbx_raise(L, &err, op, NULL);
+    nsbx_raise(L, &err, op, NULL);
 }
 
 const char *nsbx_a_value(lua_State *L, int idx)
@@ -151,14 +153,14 @@ int nsbx_raise_destroyed(lua_State *L, const char *op, const char *sandbox, cons
 {
     struct nsbx_err err = {0};
     nsbx_err_set(&err, NSBX_E_DESTROYED, "%s", message);
-    return nsbx_raise(L, &err, op, sandbox);
+    nsbx_raise(L, &err, op, sandbox);
 }
 
 int nsbx_raise_nomem(lua_State *L, const char *op, const char *what)
 {
     struct nsbx_err err = {0};
     nsbx_err_nomem(&err, what);
-    return nsbx_raise(L, &err, op, NULL);
+    nsbx_raise(L, &err, op, NULL);
 }
 
 int nsbx_error_code(lua_State *L, int idx)

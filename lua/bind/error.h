@@ -9,16 +9,19 @@
 #include <lua.h>
 #include <stdbool.h>
 
+/* Never returns. The int is for `return nsbx_raise(…)`, by which a reader sees that it ends there. */
+#define NSBX_RAISES __attribute__((noreturn))
+
 /* Pushes the object. `op` (static text) and `sandbox` (its id, copied) may be NULL. */
 void nsbx_error_push(lua_State *L, const struct nsbx_err *err, const char *op, const char *sandbox);
-/* Pushes and raises; never returns. The int is for `return nsbx_raise(…)`. */
-int nsbx_raise(lua_State *L, const struct nsbx_err *err, const char *op, const char *sandbox);
-/* A wrong argument or a wrong use: code "invalid", raised at the caller's line. Never returns. `fmt` as lua_pushfstring has it. */
-int nsbx_misused(lua_State *L, const char *op, const char *fmt, ...);
-/* Something was closed or destroyed by this program. Never returns. */
-int nsbx_raise_destroyed(lua_State *L, const char *op, const char *sandbox, const char *message);
-/* No memory for `what`. Never returns. */
-int nsbx_raise_nomem(lua_State *L, const char *op, const char *what);
+/* Pushes and raises. */
+int nsbx_raise(lua_State *L, const struct nsbx_err *err, const char *op, const char *sandbox) NSBX_RAISES;
+/* A wrong argument or a wrong use: code "invalid", raised at the caller's line. `fmt` as lua_pushfstring has it. */
+int nsbx_misused(lua_State *L, const char *op, const char *fmt, ...) NSBX_RAISES;
+/* Something was closed or destroyed by this program. */
+int nsbx_raise_destroyed(lua_State *L, const char *op, const char *sandbox, const char *message) NSBX_RAISES;
+/* No memory for `what`. */
+int nsbx_raise_nomem(lua_State *L, const char *op, const char *what) NSBX_RAISES;
 
 /* What kind of value is at `idx`, for messages: "nil", "a string", "nothing" when the argument is absent. Static text. */
 const char *nsbx_a_value(lua_State *L, int idx);

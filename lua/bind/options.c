@@ -117,20 +117,20 @@ static void check_value(lua_State *L, const char *op, const char *subject, const
 
 /* ---- tables ---- */
 
-static int unknown_key(lua_State *L, const char *op, const char *key, const struct nsbx_option *options)
+static _Noreturn void unknown_key(lua_State *L, const char *op, const char *key, const struct nsbx_option *options)
 {
     struct nsbx_nearest near;
     nsbx_nearest_init(&near, key);
     for (const struct nsbx_option *o = options; o->key; o++)
         nsbx_nearest_offer(&near, o->key);
     if (near.best[0])
-        return nsbx_misused(L, op, "there is no option '%s' (did you mean '%s'?)", key, near.best);
+        nsbx_misused(L, op, "there is no option '%s' (did you mean '%s'?)", key, near.best);
     lua_pushliteral(L, "");
     for (const struct nsbx_option *o = options; o->key; o++) {
         lua_pushfstring(L, o == options ? "%s" : ", %s", o->key);
         lua_concat(L, 2);
     }
-    return nsbx_misused(L, op, "there is no option '%s' (there are: %s)", key, lua_tostring(L, -1));
+    nsbx_misused(L, op, "there is no option '%s' (there are: %s)", key, lua_tostring(L, -1));
 }
 
 static const struct nsbx_option *find_option(const struct nsbx_option *options, const char *key)
@@ -154,10 +154,8 @@ void nsbx_check_options(lua_State *L, int idx, const char *op, const struct nsbx
             nsbx_misused(L, op, "options have names; the table also has the key %s", luaL_tolstring(L, -2, NULL));
         const char *key = lua_tostring(L, -2);
         const struct nsbx_option *option = find_option(options, key);
-        if (!option) {
+        if (!option)
             unknown_key(L, op, key, options);
-            return; /* not reached */
-        }
         const char *subject = lua_pushfstring(L, "option '%s'", key);
         lua_insert(L, -2);
         check_value(L, op, subject, option);

@@ -26,6 +26,7 @@
 #define NSBX_BIND_SCHED_H
 
 #include "bind.h"
+#include "error.h"
 #include "loop/loop.h"
 #include "loop/op.h"
 
@@ -57,7 +58,7 @@ struct nsbx_op *nsbx_waited(lua_State *L, const char *name, const char *sandbox)
 /* The finished op in the box on the top, whatever became of it; for those that look at the failure themselves. */
 struct nsbx_op *nsbx_wait_op(lua_State *L);
 /* Raises `err`; a cancelled op of a cancelled task counts as having told it. */
-int nsbx_wait_raise(lua_State *L, const struct nsbx_err *err, const char *name, const char *sandbox);
+int nsbx_wait_raise(lua_State *L, const struct nsbx_err *err, const char *name, const char *sandbox) NSBX_RAISES;
 /* Lets go of the op in the box at `idx`. */
 void nsbx_wait_over(lua_State *L, int idx);
 

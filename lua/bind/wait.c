@@ -4,6 +4,7 @@
 #include "object.h"
 #include "sched_priv.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const char nsbx_tag_wait, nsbx_tag_end;
@@ -48,7 +49,6 @@ struct nsbx_op *nsbx_waited(lua_State *L, const char *name, const char *sandbox)
     nsbx_err_copy(&err, nsbx_op_err(op)); /* none on one that is pending still: its wait was given up */
     nsbx_wait_over(L, -1);
     nsbx_wait_raise(L, &err, name, sandbox);
-    return NULL; /* not reached */
 }
 
 /* ---- cancelling ---- */
@@ -140,12 +140,13 @@ int nsbx_wait_raise(lua_State *L, const struct nsbx_err *err, const char *name, 
     struct nsbx_task *t = nsbx_sched_get(L)->current;
     if (t->stuck) {
         t->stuck = false;
-        return nsbx_misused(L, name, "nothing is left that could end this wait: every task waits for another one");
+        nsbx_misused(L, name, "nothing is left that could end this wait: every task waits for another one");
     }
     if (err->code != NSBX_E_CANCELLED || !t->cancel_reason)
-        return nsbx_raise(L, err, name, sandbox);
+        nsbx_raise(L, err, name, sandbox);
     nsbx_push_cancelled(L, t, name);
-    return lua_error(L);
+    lua_error(L);
+    abort(); /* it does not return */
 }
 
 /* ---- waiting ---- */
@@ -235,7 +236,6 @@ struct nsbx_pin *nsbx_pin(lua_State *L, int idx)
     if (!pin) {
         luaL_unref(L, LUA_REGISTRYINDEX, ref);
         nsbx_raise_nomem(L, NULL, "the operation");
-        return NULL; /* not reached */
     }
     pin->sched = s;
     pin->ref = ref;
