@@ -60,7 +60,7 @@ static void tell(struct nsbx_execution *x, json_t *message)
 static void fail(struct nsbx_execution *x, bool started, const struct nsbx_fault *fault)
 {
     json_t *message = x->ch ? nsbx_fault_message(nsbx_channel_op(x->ch), fault) : NULL;
-    settle(x, NSBX_OUTCOME_FAILED, started, NULL, json_string(fault->text));
+    settle(x, NSBX_OUTCOME_FAILED, started, NULL, nsbx_fault_text(fault));
     tell(x, message);
     nsbx_execution_advance(x);
 }

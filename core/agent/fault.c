@@ -97,8 +97,9 @@ int nsbx_fault_prefix(struct nsbx_fault *f, const char *prefix)
     return -1;
 }
 
-static json_t *text_json(const char *text)
+json_t *nsbx_fault_text(const struct nsbx_fault *f)
 {
+    const char *text = f->text;
     json_t *plain = json_string(text);
     if (plain)
         return plain;
@@ -120,7 +121,7 @@ json_t *nsbx_fault_message(const struct nsbx_op_row *row, const struct nsbx_faul
         row->shape == NSBX_SHAPE_CONTROL ? json_pack("{s:b}", "ok", 0) : json_pack("{s:s}", "type", "error");
     if (!message)
         return NULL;
-    if (json_object_set_new(message, "error", text_json(f->text)) != 0 ||
+    if (json_object_set_new(message, "error", nsbx_fault_text(f)) != 0 ||
         (f->code && json_object_set_new(message, "code", json_string(f->code)) != 0)) {
         json_decref(message);
         return NULL;

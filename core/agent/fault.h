@@ -24,8 +24,9 @@ int nsbx_fault_sys2(struct nsbx_fault *f, int sys, const char *call, const char 
 /* Puts `prefix` before the text. */
 int nsbx_fault_prefix(struct nsbx_fault *f, const char *prefix);
 
-/* {"ok":false,…} for a control operation, {"type":"error",…} for the others. New reference, NULL without memory. Bytes of the
- * text that are no UTF-8 show as U+FFFD. */
+/* The text as a JSON string: new reference, NULL without memory. Bytes that are no UTF-8 show as U+FFFD. */
+json_t *nsbx_fault_text(const struct nsbx_fault *f);
+/* {"ok":false,…} for a control operation, {"type":"error",…} for the others. New reference, NULL without memory. */
 json_t *nsbx_fault_message(const struct nsbx_op_row *row, const struct nsbx_fault *f);
 
 #endif

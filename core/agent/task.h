@@ -16,8 +16,7 @@ struct nsbx_task {
     bool busy; /* a step is under way */
 };
 
-/* `task` is the caller's, zeroed. `events` may have no on_fail of its own business: a broken channel has to end in nsbx_task_lost, with
- * `task` as ud. */
+/* `task` is the caller's, zeroed; it is the ud of `events`, whose on_fail is nsbx_task_lost or ends in it. */
 void nsbx_task_begin(struct nsbx_task *task, struct nsbx_agent *agent, struct nsbx_channel *ch,
                      const struct nsbx_channel_events *events, void (*end)(struct nsbx_task *task));
 /* `work` runs on the pool and touches only what the task owns; `done` on the loop after it, unless the conversation is over by then.

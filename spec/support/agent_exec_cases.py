@@ -135,6 +135,13 @@ def test_missing_programs(program):
         equal((r["ok"], r["state"], r["started"], r["error"]), (True, "failed", False, "spawn no-such-program ENOENT"))
 
 
+def test_a_missing_program_whose_name_is_no_text(program):
+    with Agent(program) as a:
+        name, command = a.reserve(), {"base64": base64.b64encode(b"no-\xff").decode()}
+        equal(error_of(a.stream("execute", {"command": command, "executionId": name, "env": {"PATH": "/bin"}})), "spawn no-\ufffd ENOENT")
+        equal(a.call("cancel-execution", {"executionId": name})["error"], "spawn no-\ufffd ENOENT")
+
+
 def test_unknown_operation(program):
     with Agent(program) as a:
         equal(a.call("no-such-op"), {"ok": False, "error": "unknown_op: no-such-op"})
