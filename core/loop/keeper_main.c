@@ -56,6 +56,9 @@ static void tell(struct keeper *k, enum nsbx_keeper_type type, int32_t a, int32_
 
 /* ---- starting the leader ---- */
 
+/* clone under the name that no sanitizer takes for a fork: their runtime would lock in it what a copy must unlock. */
+int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
+
 struct leader_start {
     const struct nsbx_spawn_plan *plan;
     pid_t keeper;
@@ -73,7 +76,7 @@ static int leader_main(void *arg)
  * simply there to read. Sound because we are one thread and all signals are blocked. */
 static void start_leader(struct keeper *k, struct leader_start *start)
 {
-    k->leader = clone(leader_main, leader_stack + sizeof leader_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, start);
+    k->leader = __clone(leader_main, leader_stack + sizeof leader_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, start);
     if (k->leader < 0)
         start->report = (struct nsbx_spawn_report){.stage = NSBX_SPAWN_STAGE_FORK, .sys = errno};
     else if (start->report.sys)

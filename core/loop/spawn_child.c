@@ -21,7 +21,9 @@ enum {
     BUSY_PAUSE_MAX_MS = 64,
 };
 
-/* Some calls go to the kernel directly: glibc keeps two signals from its sigaction and its masks, and its setres*id and setgroups would wait for the threads of a program of which this process is only a copy. */
+/* Some calls go to the kernel directly: glibc keeps two signals from its sigaction and its masks, and its setres*id and
+ * setgroups would wait for the threads of a program of which this process is only a copy. A thread sanitizer, which knows
+ * as little of the fork, would take our descriptors for those of the program's threads. */
 
 void nsbx_spawn_default_signal(int signo)
 {
@@ -96,8 +98,8 @@ static int stash_all(const struct nsbx_spawn_plan *plan, struct stash *s)
         if (is_target(spec, to))
             continue;
         if (null < 0) {
-            int low = open("/dev/null", O_RDWR | O_CLOEXEC);
-            null = low < 0 ? -1 : raise_fd(low, plan->first_free);
+            long low = syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC);
+            null = low < 0 ? -1 : raise_fd((int)low, plan->first_free);
             if (null < 0)
                 return errno;
         }
@@ -109,7 +111,7 @@ static int stash_all(const struct nsbx_spawn_plan *plan, struct stash *s)
 static int place_all(const struct stash *s)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (dup2(s->at[i].from, s->at[i].to) < 0)
+        if (syscall(SYS_dup3, s->at[i].from, s->at[i].to, 0) < 0)
             return errno;
     return 0;
 }
@@ -274,9 +276,15 @@ void nsbx_spawn_exec(const struct nsbx_spawn_plan *plan, pid_t parent, int keep_
 
 _Noreturn void nsbx_spawn_child_main(const struct nsbx_spawn_plan *plan, pid_t parent, int report_fd)
 {
-    struct nsbx_spawn_report report = {0};
-    nsbx_spawn_exec(plan, parent, report_fd, &report);
-    while (write(report_fd, &report, sizeof report) < 0 && errno == EINTR)
+    struct nsbx_spawn_report report = {.stage = NSBX_SPAWN_STAGE_DESCRIPTORS};
+    int keep_fd = raise_fd(report_fd, plan->first_free);
+    if (keep_fd < 0)
+        report.sys = errno;
+    else {
+        report_fd = keep_fd;
+        nsbx_spawn_exec(plan, parent, keep_fd, &report);
+    }
+    while (syscall(SYS_write, report_fd, &report, sizeof report) < 0 && errno == EINTR)
         ;
     _exit(127);
 }

@@ -38,8 +38,8 @@ struct nsbx_spawn_plan {
 void nsbx_spawn_exec(const struct nsbx_spawn_plan *plan, pid_t parent, int keep_fd,
                      struct nsbx_spawn_report *report);
 
-/* The same for a forked process, which writes the report, one struct nsbx_spawn_report, to `report_fd` (as keep_fd) and ends
- * when that failed. */
+/* The same for a forked process, which writes the report, one struct nsbx_spawn_report, to `report_fd` and ends when that
+ * failed. The exec closes it. */
 _Noreturn void nsbx_spawn_child_main(const struct nsbx_spawn_plan *plan, pid_t parent, int report_fd);
 
 /* Closes every descriptor but those n, which it sorts; negative ones and repetitions are fine. 0 or an errno. */

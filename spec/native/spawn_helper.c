@@ -16,6 +16,15 @@
 #include <time.h>
 #include <unistd.h>
 
+static int number(const char *text)
+{
+    char *rest;
+    long n = strtol(text, &rest, 10);
+    if (rest == text || *rest)
+        _exit(98);
+    return (int)n;
+}
+
 static void take_name(const char *name)
 {
     prctl(PR_SET_NAME, name, 0ul, 0ul, 0ul);
@@ -59,8 +68,8 @@ static int list_fds(void)
     DIR *dir = opendir("/proc/self/fd");
     char open_fds[1024] = {0};
     for (struct dirent *entry; (entry = readdir(dir));) {
-        int fd = atoi(entry->d_name);
-        if (entry->d_name[0] != '.' && fd != dirfd(dir) && fd < (int)sizeof open_fds)
+        int fd = entry->d_name[0] == '.' ? -1 : number(entry->d_name);
+        if (fd >= 0 && fd != dirfd(dir) && fd < (int)sizeof open_fds)
             open_fds[fd] = 1;
     }
     closedir(dir);
@@ -240,12 +249,12 @@ _Noreturn static void leaderless_threads(void)
 
 static int tree_role(const char *role, int argc, char **argv)
 {
-    int n = argc > 3 ? atoi(argv[3]) : 1;
+    int n = argc > 3 ? number(argv[3]) : 1;
     take_name(argv[2]);
     if (strcmp(role, "orphans") == 0)
-        return orphans(n, argc > 4 ? atol(argv[4]) : 0);
+        return orphans(n, argc > 4 ? number(argv[4]) : 0);
     if (strcmp(role, "orphans-stay") == 0) {
-        orphans(n, argc > 4 ? atol(argv[4]) : 0);
+        orphans(n, argc > 4 ? number(argv[4]) : 0);
         rest_forever();
     }
     if (strcmp(role, "bomb") == 0)
@@ -290,9 +299,9 @@ int main(int argc, char **argv)
 {
     const char *role = argc > 1 ? argv[1] : "";
     if (strcmp(role, "exit") == 0)
-        return atoi(argv[2]);
+        return number(argv[2]);
     if (strcmp(role, "die") == 0)
-        return die_of(atoi(argv[2]));
+        return die_of(number(argv[2]));
     if (strcmp(role, "fds") == 0)
         return list_fds();
     if (strcmp(role, "signals") == 0)
@@ -302,7 +311,7 @@ int main(int argc, char **argv)
     if (strcmp(role, "place") == 0)
         return show_place();
     if (strcmp(role, "limit") == 0)
-        return show_limit(atoi(argv[2]));
+        return show_limit(number(argv[2]));
     if (strcmp(role, "terminal") == 0)
         return show_terminal();
     if (strcmp(role, "env") == 0) {
@@ -312,7 +321,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(role, "say") == 0) /* say FD TEXT FD TEXT … */
         for (int i = 2; i + 1 < argc; i += 2)
-            dprintf(atoi(argv[i]), "%s", argv[i + 1]);
+            dprintf(number(argv[i]), "%s", argv[i + 1]);
     if (argc > 2 && strcmp(role, "say") != 0)
         return tree_role(role, argc, argv);
     return strcmp(role, "say") == 0 ? 0 : 99;

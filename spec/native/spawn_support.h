@@ -162,10 +162,12 @@ static inline bool read_proc(int proc, const char *pid, struct proc_line *out)
     if (read_proc_file(proc, pid, "stat", text, sizeof text) <= 0)
         return false;
     char *open_at = strchr(text, '('), *close_at = strrchr(text, ')');
-    if (!open_at || !close_at)
+    if (!open_at || !close_at || strlen(close_at) < 5)
         return false;
     snprintf(out->name, sizeof out->name, "%.*s", (int)(close_at - open_at - 1), open_at + 1);
-    return sscanf(close_at + 2, "%c %d", &out->state, &out->ppid) == 2;
+    out->state = close_at[2];
+    out->ppid = (pid_t)strtol(close_at + 4, NULL, 10);
+    return true;
 }
 
 /* A /proc to look at, which a spec that hides /proc opens before. */

@@ -351,43 +351,48 @@ static void identity(void)
 
 /* ---- threads and memory ---- */
 
+struct runner {
+    int base, bad;
+    struct nsbx_loop *own;
+};
+
 static void *run_many(void *arg)
 {
-    struct nsbx_loop *own;
-    struct nsbx_err err;
-    int base = *(int *)arg, bad = 0;
-    if (nsbx_loop_new(&own, &err))
-        return arg;
-    for (int i = 0; i < 40; i++) {
+    struct runner *r = arg;
+    for (int code = r->base; code < r->base + 40; code++) {
         char text[16];
         struct nsbx_child *child;
-        struct result r = {0};
-        snprintf(text, sizeof text, "%d", base + i);
+        struct nsbx_err err;
+        struct result result = {0};
+        snprintf(text, sizeof text, "%d", code);
         COMMAND(c, "exit", text);
-        if (nsbx_child_start(own, &c.spec, on_exit_cb, &r, &child, &err)) {
-            bad++;
+        if (nsbx_child_start(r->own, &c.spec, on_exit_cb, &result, &child, &err)) {
+            r->bad++;
             continue;
         }
-        while (!r.ended)
-            nsbx_loop_turn(own, NSBX_TURN_WAIT);
-        bad += !r.exit.known || r.exit.code != base + i;
+        while (!result.ended)
+            nsbx_loop_turn(r->own, NSBX_TURN_WAIT);
+        r->bad += !result.exit.known || result.exit.code != code;
         nsbx_child_close(child);
     }
-    nsbx_loop_free(own);
-    return bad ? arg : NULL;
+    return NULL;
 }
 
 static void from_four_threads(void)
 {
     pthread_t threads[4];
-    int base[4] = {0, 50, 100, 150};
+    struct runner runners[4] = {{.base = 0}, {.base = 50}, {.base = 100}, {.base = 150}};
+    struct nsbx_err err;
     for (int i = 0; i < 4; i++)
-        REQUIRE(pthread_create(&threads[i], NULL, run_many, &base[i]) == 0);
+        REQUIRE(nsbx_loop_new(&runners[i].own, &err) == 0);
+    for (int i = 0; i < 4; i++)
+        REQUIRE(pthread_create(&threads[i], NULL, run_many, &runners[i]) == 0);
     for (int i = 0; i < 4; i++) {
-        void *bad;
-        pthread_join(threads[i], &bad);
-        CHECK(!bad);
+        pthread_join(threads[i], NULL);
+        CHECK_INT(runners[i].bad, 0);
     }
+    for (int i = 0; i < 4; i++)
+        nsbx_loop_free(runners[i].own);
 }
 
 static void without_memory(void)
