@@ -249,6 +249,12 @@ static void on_exit_status(void *ud, const struct nsbx_exit *how)
         read_said(l, said, sizeof said);
         nsbx_diagnose_bwrap(said, l->uid, &err);
         fail_create(l, &err);
+    } else if (l->state == READY) {
+        /* Everything in it has ended with its PID 1; who asks after it need not wait for an answer. */
+        struct nsbx_err gone = {0};
+        nsbx_err_set(&gone, NSBX_E_GONE, "the sandbox has ended by itself (exit %d, signal %d)", how->code,
+                     how->signal);
+        nsbx_guest_gone(l->guest, &gone);
     }
 }
 

@@ -1,6 +1,7 @@
 /* The process object: a command that runs while the recipe goes on. */
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "error.h"
 #include "options.h"
 #include "request.h"
@@ -118,10 +119,15 @@ static int closed(lua_State *L, int status, lua_KContext error_under_way)
     nsbx_wait_over(L, -1);
     struct nsbx_box *box = lua_touserdata(L, 1);
     struct nsbx_process *p = box->ptr;
-    bool tell = p && err.code && !p->sandbox->destroyed && !error_under_way;
+    bool tell = p && err.code && !p->sandbox->destroyed;
     lua_pushstring(L, p ? p->sandbox->id : NULL);
     nsbx_box_drop(L, box);
-    return tell ? nsbx_wait_raise(L, &err, "close", lua_tostring(L, -1)) : 0;
+    if (tell && !error_under_way)
+        nsbx_wait_raise(L, &err, "close", lua_tostring(L, -1));
+    if (tell)
+        nsbx_log(NSBX_LOG_WARN, "close on %s: %s (while another error was on its way)", lua_tostring(L, -1),
+                 err.message);
+    return 0;
 }
 
 /* close and __close: ends what still runs of the command and waits for the guest's word. */

@@ -179,12 +179,15 @@ void nsbx_call_parse(lua_State *L, struct nsbx_call *out, const char *op, const 
     memset(out, 0, sizeof *out);
     luaL_checkstack(L, 16, op);
     find_parts(L, &at, op);
-    if (at.options)
-        nsbx_check_options(L, at.options, op, options_of(op, at.shell));
+    if (!at.options) {
+        lua_pushnil(L);
+        at.options = lua_gettop(L);
+    }
+    int o = at.options;
+    nsbx_check_options(L, o, op, options_of(op, at.shell));
     if (at.argv)
         check_list(L, at.argv, op);
     struct nsbx_exec_request *r = &out->request;
-    int o = at.options;
     bool spawn = strcmp(op, "spawn") == 0;
     r->command = at.shell ? "/bin/sh" : lua_tostring(L, at.command);
     if (at.argv)
@@ -195,20 +198,20 @@ void nsbx_call_parse(lua_State *L, struct nsbx_call *out, const char *op, const 
         args[1] = nsbx_option_text(L, o, "shell", NULL);
         r->args = args;
     }
-    if (nsbx_option_push(L, o ? o : 1, "env") == LUA_TTABLE)
+    if (nsbx_option_push(L, o, "env") == LUA_TTABLE)
         r->env = push_env(L, lua_gettop(L), op);
-    r->cwd = nsbx_option_text(L, o ? o : 1, "cwd", cwd);
+    r->cwd = nsbx_option_text(L, o, "cwd", cwd);
     r->stdin_kind = (enum nsbx_exec_stdin)no_stdin[spawn];
-    if (nsbx_option_push(L, o ? o : 1, "stdin") == LUA_TSTRING) {
+    if (nsbx_option_push(L, o, "stdin") == LUA_TSTRING) {
         r->stdin_kind = NSBX_STDIN_BYTES;
         r->stdin_bytes = (const uint8_t *)lua_tolstring(L, -1, &r->stdin_len);
     }
-    r->timeout_ms = nsbx_option_ms(L, o ? o : 1, "timeout", 0);
-    r->max_output = (uint64_t)nsbx_option_count(L, o ? o : 1, "max_output", spawn ? (int64_t)MOST : 0);
-    r->wait_pipes = nsbx_option_choice(L, o ? o : 1, "wait", waits, 0) == 1;
+    r->timeout_ms = nsbx_option_ms(L, o, "timeout", 0);
+    r->max_output = (uint64_t)nsbx_option_count(L, o, "max_output", spawn ? (int64_t)MOST : 0);
+    r->wait_pipes = nsbx_option_choice(L, o, "wait", waits, 0) == 1;
     out->options = o;
-    out->check = nsbx_option_flag(L, o ? o : 1, "check");
-    out->has_on_output = nsbx_option_push(L, o ? o : 1, "on_output") == LUA_TFUNCTION;
+    out->check = nsbx_option_flag(L, o, "check");
+    out->has_on_output = nsbx_option_push(L, o, "on_output") == LUA_TFUNCTION;
     r->collect = !spawn && !out->has_on_output;
-    r->combine = nsbx_option_flag(L, o ? o : 1, "combine");
+    r->combine = nsbx_option_flag(L, o, "combine");
 }

@@ -8,9 +8,9 @@
 #include <stdbool.h>
 
 struct nsbx_call {
-    struct nsbx_exec_request
-        request; /* points into Lua values: valid until the calling C function returns or waits */
-    int options; /* the stack index of the options; 0 = none */
+    /* Points into Lua values: valid until the calling C function returns or waits. */
+    struct nsbx_exec_request request;
+    int options; /* the stack index of the options, or of a nil */
     bool check, has_on_output;
 };
 

@@ -1,6 +1,7 @@
 #include "sandbox.h"
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "error.h"
 #include "options.h"
 
@@ -213,8 +214,7 @@ static int closed(lua_State *L, int status, lua_KContext ctx)
     (void)ctx;
     if (status == LUA_OK || status == LUA_YIELD)
         return 0;
-    lua_warning(L, "nsbx: a sandbox could not be destroyed while an error was on its way: ", 1);
-    lua_warning(L, luaL_tolstring(L, -1, NULL), 0);
+    nsbx_log(NSBX_LOG_WARN, "%s (while another error was on its way)", luaL_tolstring(L, -1, NULL));
     return 0;
 }
 

@@ -14,7 +14,9 @@ const char nsbx_tag_wait, nsbx_tag_end;
 static void drop_op(lua_State *L, void *ptr)
 {
     struct nsbx_op *op = ptr;
-    (void)L;
+    struct nsbx_sched *s = nsbx_sched_get(L);
+    if (s->chunk.op == op)
+        nsbx_task_wait_ended(&s->chunk); /* its wait was left by an error (no memory) */
     if (nsbx_op_state(op) == NSBX_OP_PENDING) {
         nsbx_op_on_finish(op, NULL, NULL);
         nsbx_op_cancel(op);

@@ -219,6 +219,36 @@ describe("a sandbox", function()
     assert.are.same({ false, "timeout" }, { ok, err.code })
   end)
 
+  it("that ends by itself says so to all, at once", function()
+    local function children(pid)
+      local list = {}
+      for child in helper.output_of(("cat /proc/%s/task/*/children 2>/dev/null"):format(pid)):gmatch("%d+") do
+        list[child] = true
+      end
+      return list
+    end
+    local others = children("$PPID")
+    local own <close> = helper.sandbox()
+    local process <close> = own:spawn("sleep", { "100" })
+    local task = nsbx.spawn(pcall, own.exec, own, "sleep", { "100" })
+    nsbx.sleep(0.1)
+    helper.agents_may_end_badly = true
+    for bwrap in pairs(children("$PPID")) do
+      for agent in pairs(others[bwrap] and {} or children(bwrap)) do
+        os.execute("kill -KILL " .. agent)
+      end
+    end
+    local begin = nsbx.now()
+    local ok, err = task:join({ timeout = 20 })
+    assert.message(tostring(err)).are.same({ false, "gone" }, { ok, err.code })
+    ok, err = pcall(process.wait, process)
+    assert.are.same({ false, "gone" }, { ok, err.code })
+    ok, err = pcall(own.read_file, own, "x")
+    assert.are.same({ false, "gone" }, { ok, err.code })
+    assert.are.equal("destroyed", own.status)
+    assert.is_true(nsbx.now() - begin < 5)
+  end)
+
   it("runs its commands where its working_directory says", function()
     local own <close> = nsbx.create({ working_directory = "src" })
     assert.are.equal("/workspace/src\n", own:exec("pwd").stdout)
