@@ -317,8 +317,10 @@ static int all_done(lua_State *L, int status, lua_KContext ctx)
     nsbx_waited(L, "all", NULL);
     nsbx_wait_over(L, -1);
     bool well = true;
-    for (lua_Integer i = 1; well && lua_rawgeti(L, 1, i) != LUA_TNIL; i++)
+    for (lua_Integer i = 1; well && lua_rawgeti(L, 1, i) != LUA_TNIL; i++) {
         well = !((struct nsbx_task *)nsbx_box_test(L, -1, &task_type)->ptr)->failed;
+        lua_pop(L, 1);
+    }
     lua_pushboolean(L, well);
     return 1;
 }

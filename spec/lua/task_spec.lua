@@ -111,6 +111,15 @@ describe("a task", function()
     assert.are.same({ "x", "x", "x", "x", "x" }, nsbx.all(joiners))
   end)
 
+  it("waits for many at once", function()
+    local list, expected = {}, {}
+    for i = 1, 2000 do
+      list[i] = function() return i end
+      expected[i] = i
+    end
+    assert.are.same(expected, nsbx.all(list))
+  end)
+
   it("is closed by leaving its block: cancelled, and waited for", function()
     local notes, note = recorder()
     do
