@@ -146,6 +146,12 @@ pid_t nsbx_child_fork(struct nsbx_child *c, int exit_signal, struct nsbx_err *er
     if (pid == 0)
         return 0;
     int sys = errno;
+    if (pid > 0 && pidfd < 0) { /* the flag is newer than the kernel, which ignored it */
+        kill(pid, SIGKILL);
+        waitid(P_PID, (id_t)pid, &(siginfo_t){0}, WEXITED | __WALL);
+        pid = -1;
+        sys = ENOSYS;
+    }
     if (pid > 0) {
         c->pid = pid;
         c->pidfd = pidfd;
@@ -153,7 +159,10 @@ pid_t nsbx_child_fork(struct nsbx_child *c, int exit_signal, struct nsbx_err *er
     }
     nsbx_signals_restore(&saved);
     pthread_mutex_unlock(&known_lock);
-    return pid > 0 ? pid : nsbx_err_sys(err, sys, "cannot fork");
+    if (pid > 0)
+        return pid;
+    return nsbx_err_sys(err, sys,
+                        sys == ENOSYS ? "cannot fork with a pidfd, which wants Linux 5.4" : "cannot fork");
 }
 
 /* As it was opened, past the C library: a thread sanitizer that saw only one of the two would mistake it. */

@@ -131,6 +131,12 @@ static int tell(struct nsbx_keeper *k, enum nsbx_keeper_type type, int32_t a, in
     return send(k->control, &msg, sizeof msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
+/* A command of the keeper's own user can stop it. */
+static void wake(struct nsbx_keeper *k)
+{
+    nsbx_child_kill(k->process, SIGCONT, NULL);
+}
+
 static bool tree_is_over(const struct nsbx_keeper *k, int sys)
 {
     return k->gone || sys == EPIPE || sys == ECONNRESET; /* the event that says so is under way */
@@ -148,7 +154,10 @@ int nsbx_keeper_signal(struct nsbx_keeper *k, int signo, bool tree, struct nsbx_
 
 int nsbx_keeper_end(struct nsbx_keeper *k, uint32_t grace_ms, struct nsbx_err *err)
 {
-    int sys = k->gone ? 0 : tell(k, NSBX_KEEPER_END, (int32_t)NSBX_MIN(grace_ms, (uint32_t)INT32_MAX), 0);
+    if (k->gone)
+        return 0;
+    wake(k);
+    int sys = tell(k, NSBX_KEEPER_END, (int32_t)NSBX_MIN(grace_ms, (uint32_t)INT32_MAX), 0);
     if (!sys || tree_is_over(k, sys))
         return 0;
     /* Too many signals wait to be read. The end of file needs no room, and also ends the tree. */
@@ -177,8 +186,11 @@ void nsbx_keeper_close(struct nsbx_keeper *k, bool kill)
 {
     if (!k)
         return;
-    if (!kill && !k->gone)
-        tell(k, NSBX_KEEPER_RELEASE, 0, 0);
+    if (!k->gone) {
+        wake(k);
+        if (!kill)
+            tell(k, NSBX_KEEPER_RELEASE, 0, 0);
+    }
     release_parts(k);
     k->closed = true;
     if (!k->delivering)

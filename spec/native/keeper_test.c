@@ -310,6 +310,26 @@ static void the_keeper_is_killed(void)
     check_clean(NULL);
 }
 
+static void the_keeper_is_stopped(void)
+{
+    COMMAND(c, "orphans-stay", "kp-halt", "1");
+    for (int closing = 0; closing < 2; closing++) {
+        struct story s = {0};
+        REQUIRE(begin(&s, &c));
+        CHECK(turn_until(&s.started, 5000));
+        CHECK(wait_alive("kp-halt", 2, 5000));
+        kill(nsbx_keeper_pid(s.keeper), SIGSTOP);
+        if (closing)
+            nsbx_keeper_close(s.keeper, true);
+        else {
+            end(&s, 100);
+            finish(&s);
+            CHECK(s.tree_ended);
+        }
+        check_clean("kp-halt");
+    }
+}
+
 static void released(void)
 {
     struct story s = {0};
@@ -425,6 +445,7 @@ int main(void)
     RUN(more_signals_than_are_read);
     RUN(the_program_is_killed);
     RUN(the_keeper_is_killed);
+    RUN(the_keeper_is_stopped);
     RUN(released);
     RUN(closed_without_release);
     RUN(closed_in_each_event);
