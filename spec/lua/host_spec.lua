@@ -192,23 +192,4 @@ describe("nsbx-lua", function()
       assert.are.equal("main\tmine\nother\tcancelled\n", out)
     end)
   end)
-
-  it("starts in at most twice lua5.4's time", function()
-    local function time_of(program)
-      local best = math.huge
-      for _ = 1, 5 do
-        local begin = require("nsbx").now()
-        for _ = 1, 10 do
-          os.execute(program .. " -e ''")
-        end
-        best = math.min(best, require("nsbx").now() - begin)
-      end
-      return best
-    end
-    local release = helper.program:gsub("/build/[^/]+/bin/", "/build/release/bin/")
-    if release == helper.program or not helper.exists(release) then
-      pending("there is no release build beside " .. helper.program)
-    end
-    assert.is_true(time_of(release) <= 2 * time_of("lua5.4"))
-  end)
 end)
