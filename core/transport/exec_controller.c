@@ -135,7 +135,7 @@ static void on_confirmed(void *ud, const struct nsbx_exec_ack *ack, const struct
                             failure->message);
         nsbx_waits_finish(&x->cancelling, failure ? &err : NULL, NULL);
         nsbx_exec_maybe_free(x);
-    } else if (failure) {
+    } else if (!ack) {
         over_unknown(x, failure);
     } else if (x->cause_is_command && ack->state == NSBX_ACK_FAILED) {
         over(x, &x->cause);

@@ -73,24 +73,34 @@ static int collect(struct nsbx_exec_output *o, enum nsbx_sub sub, const uint8_t 
     return nsbx_buf_append(&o->gathered[o->combine ? NSBX_SUB_STDOUT : sub], bytes, n, err);
 }
 
+/* The piece that takes n more bytes of the stream: the last one while it is of that stream and short, else a new one. */
+static struct piece *piece_for(struct nsbx_exec_output *o, enum nsbx_sub sub, size_t n)
+{
+    if (!nsbx_list_empty(&o->pieces)) {
+        struct piece *last = nsbx_container_of(o->pieces.prev, struct piece, node);
+        if (last->sub == sub && last->buf.len + n <= NSBX_DATA_CHUNK)
+            return last;
+    }
+    struct piece *piece = nsbx_malloc(sizeof *piece);
+    if (!piece)
+        return NULL;
+    piece->sub = sub;
+    nsbx_buf_init(&piece->buf, NSBX_CHANNEL_WINDOW);
+    nsbx_list_push(&o->pieces, &piece->node);
+    return piece;
+}
+
 static int enqueue(struct nsbx_exec_output *o, enum nsbx_sub sub, const uint8_t *bytes, size_t n,
                    struct nsbx_err *err)
 {
-    struct piece *last = nsbx_list_empty(&o->pieces) ? NULL : nsbx_container_of(o->pieces.prev, struct piece, node);
-    int rc = 0;
-    if (!last || last->sub != sub || last->buf.len + n > NSBX_DATA_CHUNK) {
-        last = nsbx_malloc(sizeof *last);
-        if (!last)
-            return nsbx_err_nomem(err, "output");
-        last->sub = sub;
-        nsbx_buf_init(&last->buf, NSBX_CHANNEL_WINDOW);
-        nsbx_list_push(&o->pieces, &last->node);
-    }
-    rc = nsbx_buf_append(&last->buf, bytes, n, err);
+    struct piece *piece = piece_for(o, sub, n);
+    if (!piece)
+        return nsbx_err_nomem(err, "output");
+    int rc = nsbx_buf_append(&piece->buf, bytes, n, err);
     if (rc == 0)
         o->held += n;
-    else if (last->buf.len == 0)
-        piece_free(o, last);
+    else if (piece->buf.len == 0)
+        piece_free(o, piece);
     return rc;
 }
 
