@@ -267,7 +267,7 @@ static void clocks_run_until_the_token(uint64_t idle, uint64_t deadline, bool dr
     size_t drops = 0;
     while (!raw_over(&host) && nsbx_now_ms() - start < 5000) {
         if (drip) /* a header, then spaces */
-            raw_write(&host, drops < 9 ? "0000ffff\n" + drops : " ", 1);
+            raw_write(&host, drops < 9 ? &"0000ffff\n"[drops] : " ", 1);
         drops++;
         turn_for(20);
     }

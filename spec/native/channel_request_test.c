@@ -236,7 +236,7 @@ static void silence_times_out(void)
     CHECK_INT(rig_ask(&h, (struct nsbx_single_request){.op = "execute", .idle_ms = 400}), 0);
     for (int i = 0; i < 4; i++) { /* any byte keeps it alive */
         turn_for(150);
-        raw_write(&rig.guest, "00000000\n" + i, 1);
+        raw_write(&rig.guest, &"00000000\n"[i], 1);
     }
     CHECK_INT(h.fails, 0);
     TURN_UNTIL(heard_all(&h), 10000);
