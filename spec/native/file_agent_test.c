@@ -185,6 +185,11 @@ static void walks(void)
     r.path = absolute;
     CHECK_INT(walk_names(&r, &n).code, 0);
     CHECK_INT(n, 4);
+    /* through a link that stays inside: the entries are told below the path that was asked for */
+    CHECK_INT(run_shell("ln -s t in").code, 0);
+    snprintf(absolute, sizeof absolute, "%s/ws/in", guest_dir);
+    CHECK_INT(walk_names(&r, &n).code, 0);
+    CHECK_STR(out, "in/.h:directory:755 in/a.c:file:644 in/b:directory:755 in/l:symlink:777 ");
     r.path = "none";
     CHECK_INT(walk_names(&r, &n).code, NSBX_E_NOT_FOUND);
     r.path = "t/a.c";
