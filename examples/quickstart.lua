@@ -61,7 +61,7 @@ show("loud.txt", (sb:read_file("loud.txt"):gsub("\n", " ")))
 step("A tree is walked, until one has seen enough")
 sb:exec({shell = "mkdir -p tree/a tree/b && touch tree/1 tree/a/2 tree/a/3 tree/b/4", check = true})
 local seen = 0
-for entry in sb:walk_files("tree", {order = "name"}) do
+for entry in sb:walk_files("tree", {order = "sorted"}) do
   show(entry.path, entry.size .. " bytes")
   seen = seen + 1
   if seen == 2 then

@@ -12,7 +12,6 @@
 #define CREATE_TIMEOUT_S 60
 #define CREATE_MAX_S 3600
 #define CONNECT_TIMEOUT_S 10
-#define MOST 9007199254740991.0
 
 static const char *const carriers[] = {"auto", "single", NULL};
 
@@ -31,7 +30,7 @@ static void read_limits(lua_State *L, struct nsbx_local_options *o)
 {
 #define LIMIT(name)                                                                                                \
     {                                                                                                              \
-        .key = name, .kind = NSBX_KIND_COUNT, .min = 1, .max = MOST                                                \
+        .key = name, .kind = NSBX_KIND_COUNT, .min = 1, .max = NSBX_COUNT_MAX                                      \
     }
     static const struct nsbx_option options[] = {LIMIT("memory_per_process"), LIMIT("processes"),
                                                  LIMIT("file_size"),          LIMIT("cpu_seconds"),
@@ -168,7 +167,7 @@ static int local_backend(lua_State *L)
         {.key = "uid", .kind = NSBX_KIND_COUNT, .min = 1, .max = 4294967294.0},
         {.key = "limits", .kind = NSBX_KIND_TABLE},
         {.key = "agent", .kind = NSBX_KIND_TEXT},
-        {.key = "tmp_size", .kind = NSBX_KIND_COUNT, .min = 1, .max = MOST},
+        {.key = "tmp_size", .kind = NSBX_KIND_COUNT, .min = 1, .max = NSBX_COUNT_MAX},
         {.key = "carrier", .kind = NSBX_KIND_CHOICE, .choices = carriers},
         {0}};
     nsbx_check_count(L, 1, "local_backend", "nsbx.local_backend([options])");

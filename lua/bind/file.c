@@ -8,7 +8,6 @@
 
 #define FILE_TIMEOUT_S 300
 #define FILE_MAX_S 86400
-#define MOST 9007199254740991.0
 
 static const char *id_at(lua_State *L, int idx)
 {
@@ -57,21 +56,35 @@ static int read_done(lua_State *L, int status, lua_KContext ctx)
     return 1;
 }
 
-int nsbx_sandbox_read_file(lua_State *L)
+/* The arguments of both ways to read. */
+struct range {
+    const char *path;
+    int64_t offset, length, timeout_ms;
+};
+
+static struct range check_range(lua_State *L, const char *op, const char *usage, int64_t timeout_ms)
 {
-    static const struct nsbx_option options[] = {{.key = "offset", .kind = NSBX_KIND_COUNT, .max = MOST},
-                                                 {.key = "length", .kind = NSBX_KIND_COUNT, .max = MOST},
+    static const struct nsbx_option options[] = {{.key = "offset", .kind = NSBX_KIND_COUNT, .max = NSBX_COUNT_MAX},
+                                                 {.key = "length", .kind = NSBX_KIND_COUNT, .max = NSBX_COUNT_MAX},
                                                  {.key = "timeout", .kind = NSBX_KIND_SECONDS, .max = FILE_MAX_S},
                                                  {0}};
+    nsbx_check_count(L, 3, op, usage);
+    struct range r = {.path = nsbx_check_text(L, 2, op, "path")};
+    nsbx_check_options(L, 3, op, options);
+    r.offset = nsbx_option_count(L, 3, "offset", -1);
+    r.length = nsbx_option_count(L, 3, "length", -1);
+    r.timeout_ms = nsbx_option_ms(L, 3, "timeout", timeout_ms);
+    return r;
+}
+
+int nsbx_sandbox_read_file(lua_State *L)
+{
     struct nsbx_sandbox *sb = nsbx_sandbox_self(L, "read_file");
-    nsbx_check_count(L, 3, "read_file", "sandbox:read_file(path[, {offset=, length=}])");
-    const char *path = nsbx_check_text(L, 2, "read_file", "path");
-    nsbx_check_options(L, 3, "read_file", options);
-    int64_t offset = nsbx_option_count(L, 3, "offset", -1), length = nsbx_option_count(L, 3, "length", -1);
-    int64_t timeout_ms = nsbx_option_ms(L, 3, "timeout", FILE_TIMEOUT_S * 1000);
+    struct range r = check_range(L, "read_file", "sandbox:read_file(path[, {offset=, length=, timeout=}])",
+                                 FILE_TIMEOUT_S * 1000);
     nsbx_checkpoint(L, "read_file");
     void **slot = nsbx_wait_slot(L);
-    *slot = nsbx_file_read(sb->guest, path, offset, length, timeout_ms);
+    *slot = nsbx_file_read(sb->guest, r.path, r.offset, r.length, r.timeout_ms);
     return nsbx_wait(L, "read_file", NSBX_WAIT, read_done, 0);
 }
 
@@ -110,29 +123,30 @@ static int next_chunk(lua_State *L)
     struct nsbx_file_stream *s = nsbx_box_open(L, &stream_type, "read_file_stream");
     nsbx_checkpoint(L, "read_file_stream");
     lua_settop(L, 1);
+    lua_getiuservalue(L, 1, 2);
+    int64_t timeout_ms = lua_tointeger(L, 2);
+    lua_settop(L, 1);
     void **slot = nsbx_wait_slot(L);
-    *slot = nsbx_file_stream_next(s, -1); /* bounded by the transport's idle limit */
+    *slot = nsbx_file_stream_next(s, timeout_ms);
     return nsbx_wait(L, "read_file_stream", NSBX_WAIT, chunk_came, 0);
 }
 
+/* The timeout is for each chunk; without one the transport's own limit of silence holds. */
 int nsbx_sandbox_read_file_stream(lua_State *L)
 {
-    static const struct nsbx_option options[] = {{.key = "offset", .kind = NSBX_KIND_COUNT, .max = MOST},
-                                                 {.key = "length", .kind = NSBX_KIND_COUNT, .max = MOST},
-                                                 {0}};
     struct nsbx_sandbox *sb = nsbx_sandbox_self(L, "read_file_stream");
-    nsbx_check_count(L, 3, "read_file_stream", "sandbox:read_file_stream(path[, {offset=, length=}])");
-    const char *path = nsbx_check_text(L, 2, "read_file_stream", "path");
-    nsbx_check_options(L, 3, "read_file_stream", options);
-    int64_t offset = nsbx_option_count(L, 3, "offset", -1), length = nsbx_option_count(L, 3, "length", -1);
+    struct range r =
+        check_range(L, "read_file_stream", "sandbox:read_file_stream(path[, {offset=, length=, timeout=}])", -1);
     nsbx_checkpoint(L, "read_file_stream");
     struct nsbx_err err = {0};
     lua_pushcfunction(L, next_chunk);
-    struct nsbx_box *box = nsbx_box_push(L, &stream_type, 1);
+    struct nsbx_box *box = nsbx_box_push(L, &stream_type, 2);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, 1);
+    lua_pushinteger(L, r.timeout_ms);
+    lua_setiuservalue(L, -2, 2);
     struct nsbx_file_stream *s;
-    if (nsbx_file_stream_open(sb->guest, path, offset, length, &s, &err) < 0)
+    if (nsbx_file_stream_open(sb->guest, r.path, r.offset, r.length, &s, &err) < 0)
         return nsbx_raise(L, &err, "read_file_stream", sb->id);
     box->ptr = s;
     lua_pushnil(L);

@@ -8,6 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The largest integer that the wire carries exactly. */
+#define NSBX_COUNT_MAX 9007199254740991.0
+
 enum nsbx_kind {
     NSBX_KIND_TEXT,    /* a string without NUL, not empty */
     NSBX_KIND_BYTES,   /* any string */

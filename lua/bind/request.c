@@ -6,16 +6,13 @@
 
 #include <string.h>
 
-/* What the wire counts exactly. */
-#define MOST 9007199254740991.0
-
 static const char *const waits[] = {"exit", "pipes", NULL};
 
 #define COMMON_OPTIONS                                                                                             \
     {.key = "env", .kind = NSBX_KIND_TABLE}, {.key = "cwd", .kind = NSBX_KIND_TEXT},                               \
         {.key = "stdin", .kind = NSBX_KIND_BYTES},                                                                 \
         {.key = "timeout", .kind = NSBX_KIND_SECONDS, .max = NSBX_EXEC_TIMEOUT_CEILING_MS / 1000.0},               \
-        {.key = "max_output", .kind = NSBX_KIND_COUNT, .min = 1, .max = MOST},                                     \
+        {.key = "max_output", .kind = NSBX_KIND_COUNT, .min = 1, .max = NSBX_COUNT_MAX},                           \
     {                                                                                                              \
         .key = "wait", .kind = NSBX_KIND_CHOICE, .choices = waits                                                  \
     }
@@ -207,7 +204,7 @@ void nsbx_call_parse(lua_State *L, struct nsbx_call *out, const char *op, const 
         r->stdin_bytes = (const uint8_t *)lua_tolstring(L, -1, &r->stdin_len);
     }
     r->timeout_ms = nsbx_option_ms(L, o, "timeout", 0);
-    r->max_output = (uint64_t)nsbx_option_count(L, o, "max_output", spawn ? (int64_t)MOST : 0);
+    r->max_output = (uint64_t)nsbx_option_count(L, o, "max_output", spawn ? (int64_t)NSBX_COUNT_MAX : 0);
     r->wait_pipes = nsbx_option_choice(L, o, "wait", waits, 0) == 1;
     out->options = o;
     out->check = nsbx_option_flag(L, o, "check");

@@ -8,7 +8,6 @@
 
 #define LIST_TIMEOUT_S 60
 #define LIST_MAX_S 86400
-#define MOST 9007199254740991.0
 
 static void drop_walk(lua_State *L, void *ptr)
 {
@@ -18,19 +17,20 @@ static void drop_walk(lua_State *L, void *ptr)
 
 static const struct nsbx_type walk_type = {.name = "nsbx.walk", .noun = "walk", .drop = drop_walk};
 
-/* Pushes the object of a walk; its user value is the sandbox at index 1. */
-static struct nsbx_box *push_walk(lua_State *L, struct nsbx_sandbox *sb, const struct nsbx_walk_request *request,
-                                  const char *op)
+/* Pushes the object of a walk; its user values are the sandbox at index 1 and the milliseconds of each wait. */
+static void push_walk(lua_State *L, struct nsbx_sandbox *sb, const struct nsbx_walk_request *request,
+                      int64_t timeout_ms, const char *op)
 {
     struct nsbx_err err = {0};
     struct nsbx_walk *w;
-    struct nsbx_box *box = nsbx_box_push(L, &walk_type, 1);
+    struct nsbx_box *box = nsbx_box_push(L, &walk_type, 2);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, 1);
+    lua_pushinteger(L, timeout_ms);
+    lua_setiuservalue(L, -2, 2);
     if (nsbx_walk_open(sb->guest, request, &w, &err) < 0)
         nsbx_raise(L, &err, op, sb->id);
     box->ptr = w;
-    return box;
 }
 
 static void push_entry(lua_State *L, const struct nsbx_entry *e)
@@ -82,8 +82,11 @@ static int push_next(lua_State *L, struct nsbx_box *box)
         return 1;
     }
     lua_settop(L, 1);
+    lua_getiuservalue(L, 1, 2);
+    int64_t timeout_ms = lua_tointeger(L, 2);
+    lua_settop(L, 1);
     void **slot = nsbx_wait_slot(L);
-    *slot = nsbx_walk_next(w, -1); /* bounded by the transport's idle limit */
+    *slot = nsbx_walk_next(w, timeout_ms);
     return nsbx_wait(L, "walk_files", NSBX_WAIT, entries_came, 0);
 }
 
@@ -103,14 +106,15 @@ static int next_entry(lua_State *L)
 
 int nsbx_sandbox_walk_files(lua_State *L)
 {
-    static const char *const orders[] = {"none", "name", NULL};
+    static const char *const orders[] = {"none", "sorted", NULL};
     static const struct nsbx_option options[] = {
         {.key = "pattern", .kind = NSBX_KIND_TEXT},
         {.key = "include_hidden", .kind = NSBX_KIND_BOOLEAN},
-        {.key = "max_depth", .kind = NSBX_KIND_COUNT, .max = MOST},
-        {.key = "max_entries", .kind = NSBX_KIND_COUNT, .max = MOST},
-        {.key = "max_visited_entries", .kind = NSBX_KIND_COUNT, .min = 1, .max = MOST},
+        {.key = "max_depth", .kind = NSBX_KIND_COUNT, .max = NSBX_COUNT_MAX},
+        {.key = "max_entries", .kind = NSBX_KIND_COUNT, .max = NSBX_COUNT_MAX},
+        {.key = "max_visited_entries", .kind = NSBX_KIND_COUNT, .min = 1, .max = NSBX_COUNT_MAX},
         {.key = "order", .kind = NSBX_KIND_CHOICE, .choices = orders},
+        {.key = "timeout", .kind = NSBX_KIND_SECONDS, .max = LIST_MAX_S},
         {0}};
     struct nsbx_sandbox *sb = nsbx_sandbox_self(L, "walk_files");
     nsbx_check_count(L, 3, "walk_files", "sandbox:walk_files(path[, options])");
@@ -124,7 +128,8 @@ int nsbx_sandbox_walk_files(lua_State *L)
     request.max_visited = nsbx_option_count(L, 3, "max_visited_entries", -1);
     nsbx_checkpoint(L, "walk_files");
     lua_pushcfunction(L, next_entry);
-    push_walk(L, sb, &request, "walk_files");
+    /* The timeout is for each wait; without one the transport's own limit of silence holds. */
+    push_walk(L, sb, &request, nsbx_option_ms(L, 3, "timeout", -1), "walk_files");
     lua_pushnil(L);
     lua_pushvalue(L, -2);
     return 4;
@@ -174,7 +179,7 @@ int nsbx_sandbox_list_files(lua_State *L)
     nsbx_check_options(L, 3, "list_files", options);
     int64_t timeout_ms = nsbx_option_ms(L, 3, "timeout", LIST_TIMEOUT_S * 1000);
     nsbx_checkpoint(L, "list_files");
-    push_walk(L, sb, &request, "list_files");
+    push_walk(L, sb, &request, timeout_ms, "list_files");
     lua_replace(L, 2);
     lua_settop(L, 2);
     lua_newtable(L);

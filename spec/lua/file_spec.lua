@@ -125,7 +125,7 @@ describe("files #agent", function()
 
     it("all, below a directory", function()
       assert.are.same({ "t/1.lua", "t/a/2.lua", "t/a/b/3.txt", "t/c/4.lua" }, walk("t"))
-      assert.are.same({ "t/1.lua", "t/a/2.lua", "t/a/b/3.txt", "t/c/4.lua" }, walk("t", { order = "name" }))
+      assert.are.same({ "t/1.lua", "t/a/2.lua", "t/a/b/3.txt", "t/c/4.lua" }, walk("t", { order = "sorted" }))
     end)
 
     it("by pattern, depth, number, and with what is hidden", function()
