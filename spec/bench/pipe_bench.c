@@ -35,7 +35,7 @@ static void write_all(int fd, long long bytes)
 
 int main(int argc, char **argv)
 {
-    long long bytes = argc == 2 ? atoll(argv[1]) : 0; // NOLINT(cert-err34-c): nonsense is 0, which is refused
+    long long bytes = argc == 2 ? atoll(argv[1]) : 0; /* nonsense is 0, which is refused */
     if (bytes <= 0) {
         fputs("usage: pipe_bench BYTES\n", stderr);
         return 2;

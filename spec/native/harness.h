@@ -24,7 +24,8 @@ static int harness_case_failed;
     do {                                                                                                           \
         intmax_t got_ = (intmax_t)(got), want_ = (intmax_t)(want);                                                 \
         if (got_ != want_) {                                                                                       \
-            fprintf(stderr, "%s:%d: in %s: %s is %jd, not %jd\n", __FILE__, __LINE__, harness_case, #got, got_, want_); \
+            fprintf(stderr, "%s:%d: in %s: %s is %jd, not %jd\n", __FILE__, __LINE__, harness_case, #got, got_,    \
+                    want_);                                                                                        \
             harness_case_failed = 1;                                                                               \
         }                                                                                                          \
     } while (0)
