@@ -24,29 +24,9 @@ add_library(nsbx_lua INTERFACE)
 target_include_directories(nsbx_lua SYSTEM INTERFACE ${NSBX_LUA_INCLUDE})
 target_link_libraries(nsbx_lua INTERFACE ${NSBX_LUA_SHARED})
 
-# BOOTSTRAP: while folders are being written, a source that is not there yet is left out with a warning.
-function(nsbx_present list)
-    set(present)
-    foreach(source IN LISTS ${list})
-        get_source_file_property(generated ${source} GENERATED)
-        if(generated OR IS_ABSOLUTE ${source} OR EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
-            list(APPEND present ${source})
-        else()
-            message(WARNING "${CMAKE_CURRENT_SOURCE_DIR}/${source} is missing")
-            set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR})
-        endif()
-    endforeach()
-    if(NOT present)
-        file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/empty.c "typedef int nsbx_empty;\n")
-        set(present ${CMAKE_CURRENT_BINARY_DIR}/empty.c)
-    endif()
-    set(${list} ${present} PARENT_SCOPE)
-endfunction()
-
 # nsbx_layer(nsbx_loop SOURCES loop.c … DEPENDS nsbx_base nsbx_codec nsbx_uv): a static library.
 function(nsbx_layer name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
-    nsbx_present(arg_SOURCES)
     add_library(${name} STATIC ${arg_SOURCES})
     target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/core ${PROJECT_SOURCE_DIR}/lua)
     target_link_libraries(${name} PUBLIC ${arg_DEPENDS})
@@ -56,7 +36,6 @@ endfunction()
 # <build>/bin. STATIC: one static position independent file wherever the sanitizers allow it.
 function(nsbx_program name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "STATIC" "INSTALL" "SOURCES;DEPENDS")
-    nsbx_present(arg_SOURCES)
     add_executable(${name} ${arg_SOURCES})
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/core ${PROJECT_SOURCE_DIR}/lua)
     target_link_libraries(${name} PRIVATE ${arg_DEPENDS})
@@ -74,37 +53,36 @@ function(nsbx_program name)
     endif()
 endfunction()
 
-# nsbx_native_test(buf_test DEPENDS nsbx_base …): spec/native/buf_test.c, run by ctest, which wants the harness's
-# last line too: a program that ends early with status 0 has not passed.
+# nsbx_native_test(buf_test [AGENT] [TIMEOUT seconds] DEPENDS nsbx_base …): spec/native/buf_test.c, run by ctest, which
+# wants the harness's last line: a program that ends early with status 0 has not passed. AGENT: it starts the agent,
+# which it finds by $NSBX_AGENT.
 function(nsbx_native_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "AGENT" "TIMEOUT" "SOURCES;DEPENDS")
     if(NOT arg_TIMEOUT)
         set(arg_TIMEOUT 120)
     endif()
-    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}.c)
-        message(WARNING "spec/native/${name}.c is missing")
-        return()
-    endif()
+    set(environment "ASAN_OPTIONS=detect_leaks=1:exitcode=99" "UBSAN_OPTIONS=print_stacktrace=1")
     add_executable(${name} ${name}.c ${arg_SOURCES})
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/core ${PROJECT_SOURCE_DIR}/spec/native)
     target_link_libraries(${name} PRIVATE ${arg_DEPENDS})
     target_compile_definitions(${name} PRIVATE SPEC_DIR="${PROJECT_SOURCE_DIR}/spec") # for what a test starts
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/spec)
+    if(arg_AGENT)
+        add_dependencies(${name} nsbx-agent)
+        list(APPEND environment "NSBX_AGENT=$<TARGET_FILE:nsbx-agent>")
+    endif()
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES
         TIMEOUT ${arg_TIMEOUT}
-        FAIL_REGULAR_EXPRESSION "[0-9]+ passed, [1-9][0-9]* failed;ERROR: [A-Za-z]+Sanitizer;runtime error: "
-        ENVIRONMENT "ASAN_OPTIONS=detect_leaks=1:abort_on_error=0;UBSAN_OPTIONS=print_stacktrace=1")
+        PASS_REGULAR_EXPRESSION "[1-9][0-9]* passed, 0 failed"
+        FAIL_REGULAR_EXPRESSION "[0-9]+ passed, [1-9][0-9]* failed;Sanitizer: ;runtime error: "
+        ENVIRONMENT "${environment}")
 endfunction()
 
 # nsbx_fuzz(frame DEPENDS nsbx_codec): spec/fuzz/frame_fuzz.c with its corpus in spec/fuzz/corpus/frame. Built by
 # the fuzz preset only.
 function(nsbx_fuzz name)
     if(NOT NSBX_FUZZ)
-        return()
-    endif()
-    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}_fuzz.c)
-        message(WARNING "spec/fuzz/${name}_fuzz.c is missing")
         return()
     endif()
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
