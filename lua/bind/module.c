@@ -1,5 +1,5 @@
 /* require "nsbx": the module's table. */
-#include "base/util.h"
+#include "base/alloc.h"
 #include "bind_priv.h"
 #include "embedded.h"
 #include "error.h"
@@ -67,7 +67,17 @@ static int debug_setenv(lua_State *L)
     return 0;
 }
 
-static const luaL_Reg debug_functions[] = {{"live", debug_live}, {"setenv", debug_setenv}, {NULL, NULL}};
+/* nsbx._debug.fail_alloc(n): the nth allocation from now, of C, fails once; 0: none. → how many there were since the last call */
+static int debug_fail_alloc(lua_State *L)
+{
+    unsigned long count = nsbx_alloc_count();
+    nsbx_alloc_fail_at((unsigned long)luaL_checkinteger(L, 1));
+    lua_pushinteger(L, (lua_Integer)count);
+    return 1;
+}
+
+static const luaL_Reg debug_functions[] = {
+    {"live", debug_live}, {"setenv", debug_setenv}, {"fail_alloc", debug_fail_alloc}, {NULL, NULL}};
 
 /* ---- what the Lua parts need ---- */
 

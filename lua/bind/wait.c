@@ -182,10 +182,19 @@ bool nsbx_others_go_on(lua_State *L, const struct nsbx_task *t)
     return may_yield(L, t) || (t == &t->sched->chunk && !in_finalizer(L));
 }
 
-static void wait_in_place(lua_State *L, struct nsbx_task *t)
+static void begin_wait(struct nsbx_task *t, struct nsbx_op *op, enum nsbx_wait_mode mode)
+{
+    t->op = op;
+    t->shielded = mode == NSBX_WAIT_SHIELDED;
+    if (t->cancel_reason) {
+        uint64_t now = nsbx_now_ms();
+        bound_wait(t, !t->told ? NSBX_CANCEL_GRACE_TASK_MS : t->grace_end > now ? t->grace_end - now : 0);
+    }
+}
+
+static void turn_until_finished(lua_State *L, struct nsbx_task *t, struct nsbx_op *op)
 {
     struct nsbx_sched *s = t->sched;
-    struct nsbx_op *op = t->op;
     bool others = nsbx_others_go_on(L, t); /* t cannot yield here, so this says: the main chunk, in no finalizer */
     if (others && s->n_ready > 0)
         nsbx_sched_turn(L, s, others); /* a wait that need not wait gives the others their turn all the same */
@@ -195,7 +204,28 @@ static void wait_in_place(lua_State *L, struct nsbx_task *t)
             nsbx_op_cancel(op);
             break;
         }
+}
+
+/* A finalizer that waits may run in the middle of another wait of the same task or chunk; then that goes on afterwards, and hears of a
+ * cancel that came meanwhile. */
+static void wait_in_place(lua_State *L, struct nsbx_task *t, struct nsbx_op *op, enum nsbx_wait_mode mode)
+{
+    struct nsbx_op *outer = t->op;
+    struct nsbx_timer *outer_grace = t->grace;
+    bool outer_shielded = t->shielded;
+    t->grace = NULL;
+    begin_wait(t, op, mode);
+    turn_until_finished(L, t, op);
     nsbx_task_wait_ended(t);
+    t->op = outer;
+    t->grace = outer_grace;
+    t->shielded = outer_shielded;
+    if (!t->cancel_reason || !outer)
+        return;
+    if (!outer_shielded)
+        nsbx_op_cancel(outer);
+    else if (!outer_grace)
+        bound_wait(t, NSBX_CANCEL_GRACE_TASK_MS);
 }
 
 int nsbx_wait(lua_State *L, const char *name, enum nsbx_wait_mode mode, lua_KFunction k, lua_KContext ctx)
@@ -203,18 +233,12 @@ int nsbx_wait(lua_State *L, const char *name, enum nsbx_wait_mode mode, lua_KFun
     struct nsbx_op *op = nsbx_wait_op(L);
     if (!op)
         return nsbx_raise_nomem(L, name, "the operation");
-    struct nsbx_sched *s = nsbx_sched_get(L);
-    struct nsbx_task *t = s->current;
-    t->op = op;
-    t->shielded = mode == NSBX_WAIT_SHIELDED;
-    if (t->cancel_reason) {
-        uint64_t now = nsbx_now_ms();
-        bound_wait(t, !t->told ? NSBX_CANCEL_GRACE_TASK_MS : t->grace_end > now ? t->grace_end - now : 0);
-    }
+    struct nsbx_task *t = nsbx_sched_get(L)->current;
     if (!may_yield(L, t)) {
-        wait_in_place(L, t);
+        wait_in_place(L, t, op, mode);
         return k(L, LUA_OK, ctx);
     }
+    begin_wait(t, op, mode);
     t->state = NSBX_TASK_WAITING;
     nsbx_op_on_finish(op, on_op_finished, t);
     lua_pushlightuserdata(L, (void *)(uintptr_t)&nsbx_tag_wait);

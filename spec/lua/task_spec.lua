@@ -348,6 +348,24 @@ describe("a wait", function()
     local _ = ticker
   end)
 
+  it("of a finalizer in the middle of another wait leaves that one as it was", function()
+    local ran
+    local begin = nsbx.now()
+    local failing = nsbx.spawn(function() -- a failure has the collector run while the main chunk waits
+      setmetatable({}, {
+        __gc = function()
+          nsbx.sleep(0.01)
+          ran = true
+        end,
+      })
+      error("seen below")
+    end)
+    nsbx.sleep(0.2)
+    assert.is_true(ran)
+    assert.is_true(nsbx.now() - begin < 5)
+    assert.is_false(pcall(failing.join, failing))
+  end)
+
   it("for a task, where no task goes on, is refused by name", function()
     local other = nsbx.spawn(nsbx.sleep, 0.02)
     local task = nsbx.spawn(function()
