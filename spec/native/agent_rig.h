@@ -35,6 +35,7 @@ static inline pid_t start_agent(enum nsbx_arm arm, uint16_t port)
     const char *program = agent_program();
     pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         execve(program, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)env);
         _exit(127);
     }
