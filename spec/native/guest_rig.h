@@ -56,7 +56,7 @@ static inline pid_t start_scripted(int listener, const char *script)
         abort();
     pid_t pid = fork();
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is cut short leaves nothing running */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);       /* a test that is cut short leaves nothing running */
         int low = fcntl(listener, F_DUPFD, 20); /* 3 may be taken by one of the pipes' ends */
         dup2(pipefd[0], 0);
         dup2(ready[1], 1);
