@@ -15,6 +15,7 @@ import time
 import uuid
 
 TIMEOUT = 30
+TEMP = ".namzu-write-"  # how temporary files begin
 
 
 class WireError(Exception):
@@ -339,3 +340,46 @@ def alive(pid):
             return f.read().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+# ---- what cases say ----
+
+def equal(got, want):
+    assert got == want, f"{got!r} is not {want!r}"
+
+
+def keys(value, *want):
+    """The members, in the order in which they were written."""
+    equal(list(value), list(want))
+
+
+def error_of(frames):
+    """The text of a stream that failed: its one frame."""
+    equal((len(frames), frames[0]["type"]), (1, "error"))
+    return frames[0]["error"]
+
+
+def refused(reply, error, code=None):
+    """A control operation that failed, with this and nothing else."""
+    equal(reply, {"ok": False, "error": error, **({"code": code} if code else {})})
+
+
+def b64(data):
+    return base64.b64encode(data).decode()
+
+
+def put(path, data=b"", mode=None):
+    with open(path, "wb") as f:
+        f.write(data)
+    if mode is not None:
+        os.chmod(path, mode)
+
+
+def content(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def part(path, data, **options):
+    """The body of a write-file that is one part."""
+    return {"path": path, "content": b64(data), "encoding": "base64", "part": options}

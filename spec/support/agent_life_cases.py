@@ -2,7 +2,6 @@
 import json
 import os
 import random
-import re
 import signal
 import socket
 import subprocess
@@ -10,14 +9,10 @@ import tempfile
 import threading
 import time
 
-from agent_client import Agent, Conn, alive, frame, plain_agent, wait_until
+from agent_client import Agent, alive, equal, frame, plain_agent, wait_until
 
 FEATURES = ["write-file-parts", "read-file-stream", "guest-boot-id", "exec-bytes", "exec-wait", "exec-stdin", "exec-started",
             "signal-execution", "walk", "byte-strings"]
-
-
-def equal(got, want):
-    assert got == want, f"{got!r} is not {want!r}"
 
 
 def fails_to_start(program, *options, text, env=None, **popen):
@@ -334,15 +329,18 @@ def test_footprint(program):
 # ---- the end ----
 
 def test_sigterm_when_nothing_runs(program):
-    with Agent(program) as a:
-        a.call("healthz")
-        with a.connect(), a.connect() as half:  # idle connections are no reason to stay
-            half.sock.sendall(b"0000")
-            start = time.monotonic()
-            a.process.send_signal(signal.SIGTERM)
-            equal(a.process.wait(10), 0)
-            took = time.monotonic() - start
-        assert took < (2 if a.sanitized else 0.2), took
+    """Within 0.2 s, idle connections or not; the best of three, since the machine has other things to do too."""
+    times = []
+    for _ in range(3):
+        with Agent(program) as a:
+            a.call("healthz")
+            with a.connect(), a.connect() as half:
+                half.sock.sendall(b"0000")
+                start = time.monotonic()
+                a.process.send_signal(signal.SIGTERM)
+                equal(a.process.wait(10), 0)
+                times.append(time.monotonic() - start)
+    assert min(times) < (1 if a.sanitized else 0.2), times
 
 
 def test_sigterm_ends_what_runs(program):

@@ -3,11 +3,7 @@ import base64
 import os
 import time
 
-from agent_client import Agent, plain_agent, wait_until
-
-
-def equal(got, want):
-    assert got == want, f"{got!r} is not {want!r}"
+from agent_client import Agent, equal, frame, plain_agent, wait_until
 
 
 def name_of(path):
