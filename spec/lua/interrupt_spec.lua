@@ -36,6 +36,44 @@ describe("a signal #user", function()
     end)
   end
 
+  it("from a terminal goes to the whole group, and the sandbox lives until the recipe is done with it", function()
+    local file = helper.recipe([[
+      local nsbx = require "nsbx"
+      local sb <close> = nsbx.create{}
+      local closer <close> = setmetatable({}, {__close = function()
+        print("closing", sb:exec("echo", {"still there"}).stdout)
+      end})
+      nsbx.spawn(function() print "ready" io.stdout:flush() end)
+      sb:exec("sleep", {"100"})
+    ]])
+    local recipe = helper.start("setsid " .. helper.quote(helper.program) .. " " .. file)
+    helper.read_until(recipe, "ready")
+    assert(os.execute(("/bin/kill -INT -- -%d"):format(recipe.pid)))
+    local status, rest = helper.ended(recipe)
+    assert.message(rest).are.equal(130, status)
+    assert.is_truthy(rest:find("closing\tstill there\n", 1, true), rest)
+  end)
+
+  it("at any moment of a sandbox's life leaves nothing of it", function()
+    helper.agents_may_end_badly = true -- one that has not answered yet is killed
+    for i = 1, 8 do
+      local recipe = helper.start_recipe([[
+        local nsbx = require "nsbx"
+        print "ready" io.stdout:flush()
+        while true do
+          local sb <close> = nsbx.create{}
+          sb:exec("true")
+        end
+      ]])
+      helper.read_until(recipe, "ready")
+      nsbx.sleep(0.007 * i)
+      helper.signal(recipe, "INT")
+      local status, rest = helper.ended(recipe)
+      assert.message(rest).are.equal(130, status)
+      assert.are.equal("nsbx-lua: interrupted\n", rest)
+    end
+  end)
+
   it("ends a recipe that computes, in the main chunk and in a task", function()
     for _, text in ipairs({
       "print 'ready' io.stdout:flush() while true do end",
