@@ -58,6 +58,26 @@ describe("connect #agent", function()
     assert.are.same({ false, "timeout" }, { ok, err.code })
   end)
 
+  it("loses its agent in the middle of a file, and its iterator says so", function()
+    local agent = helper.agent()
+    local sb = helper.connect(agent)
+    sb:exec("truncate", { "-s", "200M", "big" }, { check = true })
+    helper.agents_may_end_badly = true
+    local got = 0
+    local ok, err = pcall(function()
+      for chunk in sb:read_file_stream("big") do
+        if got == 0 then
+          os.execute("kill -KILL " .. agent.pid)
+        end
+        got = got + #chunk
+      end
+    end)
+    assert.is_false(ok)
+    assert.message(tostring(err)).are.equal("stream_lost", err.code)
+    assert.is_true(got < 200 << 20)
+    pcall(sb.destroy, sb)
+  end)
+
   it("loses its agent, and says so, and does not hang", function()
     local agent = helper.agent()
     local sb = helper.connect(agent)
