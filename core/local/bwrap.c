@@ -275,13 +275,12 @@ int nsbx_bwrap_args(const struct nsbx_local_options *o, const char *workspace, s
     int rc = check(o, err);
     if (rc < 0)
         return rc;
-    char info[12], lifeline[12];
-    snprintf(info, sizeof info, "%d", NSBX_BWRAP_INFO);
+    char lifeline[12];
     snprintf(lifeline, sizeof lifeline, "%d", NSBX_BWRAP_LIFELINE);
     /* --unshare-user, never the -try form: without it the sandbox would run as the host's uid with the host's view. */
     add_all(out, "bwrap", "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
             "--unshare-cgroup-try", "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox",
-            "--info-fd", info, NULL);
+            NULL);
     add_number(out, "--uid", NSBX_INSIDE_UID);
     add_number(out, "--gid", NSBX_INSIDE_UID);
     if (!o->network)

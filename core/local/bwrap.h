@@ -14,14 +14,7 @@
 enum { NSBX_INSIDE_UID = 1000 };
 
 /* The descriptors that the command line names, by their numbers in bwrap. */
-enum {
-    NSBX_BWRAP_LISTEN = 3,
-    NSBX_BWRAP_LIFELINE,
-    NSBX_BWRAP_AGENT,
-    NSBX_BWRAP_PASSWD,
-    NSBX_BWRAP_GROUP,
-    NSBX_BWRAP_INFO
-};
+enum { NSBX_BWRAP_LISTEN = 3, NSBX_BWRAP_LIFELINE, NSBX_BWRAP_AGENT, NSBX_BWRAP_PASSWD, NSBX_BWRAP_GROUP };
 
 struct nsbx_args { /* a growing NULL-terminated vector of owned texts */
     char **v;

@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -85,8 +84,8 @@ int nsbx_host_listen_nameless(int dir_fd, int *handle, struct nsbx_err *err)
     return rc < 0 ? rc : nsbx_steal_fd(&fd);
 }
 
-/* Whether `uid` could write there, by the kernel's own judgement: with that file system uid for the length of one call. */
-static bool writable_by(const char *path, long uid)
+/* By the kernel's own judgement: with that file system uid for the length of one call. */
+bool nsbx_host_writable_by(const char *path, long uid)
 {
     if (geteuid() != 0)
         return access(path, W_OK | X_OK) == 0;
@@ -111,7 +110,7 @@ int nsbx_host_check_workspace(const char *path, long uid, char out[NSBX_PATH_MAX
         rc = nsbx_err_sys(err, errno, "workspace '%s'", path);
     else if (!S_ISDIR(st.st_mode))
         rc = nsbx_err_set(err, NSBX_E_INVALID, "workspace '%s' is not a directory", path);
-    else if (!writable_by(real, uid))
+    else if (!nsbx_host_writable_by(real, uid))
         rc = nsbx_err_set(err, NSBX_E_FORBIDDEN,
                           "workspace '%s' cannot be written by uid %ld, as which the sandbox runs: chown it%s",
                           path, uid, geteuid() == 0 ? ", or choose its owner with uid=" : "");
@@ -131,28 +130,4 @@ bool nsbx_host_uid_is_mapped(long uid)
         mapped = uid >= inside && uid - inside < count;
     fclose(map);
     return mapped;
-}
-
-static pid_t parent_of(pid_t pid)
-{
-    char path[48], text[512];
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
-    NSBX_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (n <= 0)
-        return -1;
-    text[n] = '\0';
-    const char *after = strrchr(text, ')'); /* the name before it may hold anything */
-    char state;
-    int parent;
-    return after && sscanf(after + 1, " %c %d", &state, &parent) == 2 ? parent : -1;
-}
-
-int nsbx_host_kill_child_of(pid_t pid, pid_t parent, int signo)
-{
-    /* The descriptor first, then the question: what it names cannot become another process in between. */
-    NSBX_AUTO_CLOSE int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (fd < 0 || parent_of(pid) != parent)
-        return -1;
-    return (int)syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
 }

@@ -42,12 +42,14 @@ struct nsbx_local {
     enum state state;
     struct nsbx_place place;
     char workspace[NSBX_PATH_MAX];
-    long uid;                 /* the host uid of its processes */
-    struct nsbx_child *child; /* bwrap, which lives as long as the sandbox */
-    bool exited;
-    int lifeline_fd;      /* closing it ends everything */
-    int socket_fd;        /* O_PATH: the agent's socket, which has no name any more */
-    int said_fd, info_fd; /* memory files: stderr of bwrap and agent; bwrap's report of its child */
+    long uid; /* the host uid of its processes */
+    struct nsbx_keeper
+        *keeper;     /* of bwrap, which lives as long as the sandbox: what bwrap leaves is below it too */
+    bool left;       /* bwrap has ended */
+    bool exited;     /* and everything below it */
+    int lifeline_fd; /* closing it ends everything */
+    int socket_fd;   /* O_PATH: the agent's socket, which has no name any more */
+    int said_fd;     /* a memory file: stderr of bwrap and agent */
     char socket_path[32];
     struct nsbx_guest *guest;
     struct nsbx_op *create; /* pending, or NULL */
@@ -77,12 +79,11 @@ static void close_fd(int *fd)
 static void release(struct nsbx_local *l)
 {
     nsbx_timer_close(l->timer);
-    nsbx_child_close(l->child);
+    nsbx_keeper_close(l->keeper, true);
     nsbx_guest_free(l->guest);
     close_fd(&l->lifeline_fd);
     close_fd(&l->socket_fd);
     close_fd(&l->said_fd);
-    close_fd(&l->info_fd);
     nsbx_place_close(&l->place);
     nsbx_free(l);
 }
@@ -137,27 +138,13 @@ static void remove_files(struct nsbx_local *l)
     }
 }
 
-/* The pid of the sandbox's PID 1 on this host, from bwrap's own report; 0 when there is none. */
-static pid_t inner_pid(const struct nsbx_local *l)
-{
-    char text[128];
-    ssize_t n = pread(l->info_fd, text, sizeof text - 1, 0);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
-    const char *at = strstr(text, "\"child-pid\":");
-    return at ? (pid_t)strtol(at + strlen("\"child-pid\":"), NULL, 10) : 0;
-}
-
-/* Killing PID 1 ends its whole namespace before bwrap sees its end; killing bwrap alone would confirm nothing. */
+/* bwrap can die before it ties its child to its own life, and leave it waiting for ever: only its keeper finds everything. */
 static void force_end(struct nsbx_local *l)
 {
     struct nsbx_err err = {0};
     l->forced = true;
-    pid_t inner = inner_pid(l);
-    if (inner <= 0 || nsbx_host_kill_child_of(inner, nsbx_child_pid(l->child), SIGKILL) < 0)
-        if (nsbx_child_kill(l->child, SIGKILL, &err) < 0)
-            nsbx_log(NSBX_LOG_WARN, "%s could not be killed: %s", l->place.name, err.message);
+    if (nsbx_keeper_end(l->keeper, 0, &err) < 0)
+        nsbx_log(NSBX_LOG_WARN, "%s could not be killed: %s", l->place.name, err.message);
 }
 
 static void teardown(struct nsbx_local *l)
@@ -172,12 +159,12 @@ static void teardown(struct nsbx_local *l)
         nsbx_op_unref(l->health);
         l->health = NULL;
     }
-    if (l->exited || !l->child) {
+    if (l->exited || !l->keeper) {
         remove_files(l);
         return;
     }
     /* A sandbox that never answered may not have its lifeline yet: no grace. */
-    if (l->create)
+    if (l->create || l->left)
         force_end(l);
     nsbx_timer_start(l->timer, l->create ? TEARDOWN_LIMIT_MS : TEARDOWN_GRACE_MS);
 }
@@ -234,29 +221,75 @@ static void keep_record(const struct nsbx_local *l, const struct nsbx_exit *how)
             return;
 }
 
-static void on_exit_status(void *ud, const struct nsbx_exit *how)
+/* bwrap has ended, and with it its PID 1, if there was one. */
+static void on_leader_exit(void *ud, const struct nsbx_exit *how)
 {
     struct nsbx_local *l = ud;
-    l->exited = true;
-    close_fd(&l->lifeline_fd);
+    l->left = true;
     keep_record(l, how);
-    if (l->state == ENDING)
-        remove_files(l);
-    else if (l->state == CREATING) {
+    if (l->state == CREATING) {
         char said[MAX_SAID];
         struct nsbx_err err = {0};
         l->failure.code = 0; /* what the connection said of the same end says less */
         read_said(l, said, sizeof said);
         nsbx_diagnose_bwrap(said, l->uid, &err);
         fail_create(l, &err);
-    } else if (l->state == READY) {
-        /* Everything in it has ended with its PID 1; who asks after it need not wait for an answer. */
+        return;
+    }
+    if (l->state == READY) {
+        /* Who asks after it need not wait for an answer. */
         struct nsbx_err gone = {0};
         nsbx_err_set(&gone, NSBX_E_GONE, "the sandbox has ended by itself (exit %d, signal %d)", how->code,
                      how->signal);
         nsbx_guest_gone(l->guest, &gone);
     }
+    force_end(l); /* usually there is nothing left to end */
 }
+
+static void on_tree_end(void *ud)
+{
+    struct nsbx_local *l = ud;
+    l->exited = true;
+    close_fd(&l->lifeline_fd);
+    if (l->state == ENDING)
+        remove_files(l);
+}
+
+static void on_start_failed(void *ud, const struct nsbx_err *err)
+{
+    struct nsbx_local *l = ud;
+    struct nsbx_err copy = *err;
+    l->left = l->exited = true;
+    nsbx_diagnose_missing(&copy);
+    if (l->state == CREATING)
+        fail_create(l, &copy);
+    else if (l->state == ENDING)
+        remove_files(l);
+}
+
+/* Somebody killed the keeper. bwrap dies with it (parent_death_signal), and its PID 1 with bwrap. */
+static void on_lost(void *ud, const struct nsbx_err *err)
+{
+    struct nsbx_local *l = ud;
+    const struct nsbx_exit unknown = {.code = -1};
+    nsbx_log(NSBX_LOG_WARN, "%s: %s", l->place.name, err->message);
+    if (!l->left)
+        on_leader_exit(l, &unknown);
+    on_tree_end(l);
+}
+
+/* That bwrap runs says nothing yet: the agent's answer does. */
+static void on_started(void *ud, pid_t leader)
+{
+    (void)ud;
+    (void)leader;
+}
+
+static const struct nsbx_keeper_events keeper_events = {.on_started = on_started,
+                                                        .on_failed = on_start_failed,
+                                                        .on_leader_exit = on_leader_exit,
+                                                        .on_tree_end = on_tree_end,
+                                                        .on_lost = on_lost};
 
 static void free_result(void *result)
 {
@@ -283,8 +316,7 @@ static void on_health(struct nsbx_op *op, void *ud)
         return;
     }
     /* bwrap's end explains more than the connection's. It is on its way: give it a moment to come first. */
-    if (!l->exited && (copy.code == NSBX_E_UNREACHABLE || copy.code == NSBX_E_STREAM_LOST) &&
-        l->failure.code == 0) {
+    if (!l->left && (copy.code == NSBX_E_UNREACHABLE || copy.code == NSBX_E_STREAM_LOST) && l->failure.code == 0) {
         l->failure = copy;
         nsbx_err_wrap(&l->failure, "the agent of %s did not answer", l->place.name);
         nsbx_timer_start(l->timer, TEARDOWN_GRACE_MS);
@@ -312,6 +344,12 @@ static int make_workspace(struct nsbx_local *l, const struct nsbx_local_options 
         return nsbx_err_sys(err, errno, "make '%s'", l->workspace);
     if (geteuid() == 0 && fchownat(dir, leaf, (uid_t)l->uid, (gid_t)l->uid, AT_SYMLINK_NOFOLLOW) < 0)
         return nsbx_err_sys(err, errno, "give '%s' to uid %ld", l->workspace, l->uid);
+    if (!nsbx_host_writable_by(l->workspace, l->uid))
+        return nsbx_err_set(
+            err, NSBX_E_FORBIDDEN,
+            "uid %ld, as which the sandbox runs, cannot reach '%s': set TMPDIR to a directory that it "
+            "can pass through",
+            l->uid, l->workspace);
     return 0;
 }
 
@@ -325,8 +363,7 @@ static int start_bwrap(struct nsbx_local *l, const struct nsbx_local_options *o,
         nsbx_host_memory_file("passwd", "sandbox:x:1000:1000:sandbox:" NSBX_INSIDE_WORKSPACE ":/bin/sh\n", err);
     NSBX_AUTO_CLOSE int group = nsbx_host_memory_file("group", "sandbox:x:1000:\n", err);
     l->said_fd = nsbx_host_memory_file("stderr", "", err);
-    l->info_fd = nsbx_host_memory_file("info", "", err);
-    if (passwd < 0 || group < 0 || l->said_fd < 0 || l->info_fd < 0)
+    if (passwd < 0 || group < 0 || l->said_fd < 0)
         return -NSBX_E_IO;
     struct nsbx_args args;
     int rc = nsbx_bwrap_args(o, l->workspace, &args, err);
@@ -350,22 +387,18 @@ static int start_bwrap(struct nsbx_local *l, const struct nsbx_local_options *o,
     spec.cwd = "/";
     spec.new_session = true;
     spec.parent_death_signal = SIGKILL;
-    const struct nsbx_fd_map fds[] = {{l->said_fd, 2},
-                                      {listen_fd, NSBX_BWRAP_LISTEN},
-                                      {lifeline_read, NSBX_BWRAP_LIFELINE},
-                                      {agent, NSBX_BWRAP_AGENT},
-                                      {passwd, NSBX_BWRAP_PASSWD},
-                                      {group, NSBX_BWRAP_GROUP},
-                                      {l->info_fd, NSBX_BWRAP_INFO}};
+    const struct nsbx_fd_map fds[] = {
+        {l->said_fd, 2},           {listen_fd, NSBX_BWRAP_LISTEN}, {lifeline_read, NSBX_BWRAP_LIFELINE},
+        {agent, NSBX_BWRAP_AGENT}, {passwd, NSBX_BWRAP_PASSWD},    {group, NSBX_BWRAP_GROUP}};
     memcpy(spec.fds, fds, sizeof fds);
     spec.n_fds = NSBX_LEN(fds);
     spec.drop = geteuid() == 0;
     spec.uid = (uid_t)l->uid;
     spec.gid = (gid_t)l->uid;
-    rc = nsbx_child_start(l->loop, &spec, on_exit_status, l, &l->child, err);
+    rc = nsbx_keeper_start(l->loop, &spec, &keeper_events, l, &l->keeper, err);
     nsbx_args_free(&args);
     nsbx_buf_free(&env_path);
-    return rc < 0 ? nsbx_diagnose_missing(err) : 0;
+    return rc;
 }
 
 static void stop_create(struct nsbx_op *op, void *owner, enum nsbx_op_stop why)
@@ -457,7 +490,7 @@ struct nsbx_op *nsbx_local_create(struct nsbx_loop *loop, const struct nsbx_loca
         return NULL;
     l->loop = loop;
     l->place.base_fd = l->place.dir_fd = l->place.lock_fd = -1;
-    l->lifeline_fd = l->socket_fd = l->said_fd = l->info_fd = -1;
+    l->lifeline_fd = l->socket_fd = l->said_fd = -1;
     const struct nsbx_op_spec spec = {.name = "create", .timeout_ms = timeout_ms, .stop = stop_create, .owner = l};
     l->timer = nsbx_timer_new(loop, on_timer, l);
     l->create = nsbx_op_new(loop, &spec);
@@ -508,7 +541,7 @@ const char *nsbx_local_workspace(const struct nsbx_local *l)
 
 bool nsbx_local_alive(const struct nsbx_local *l)
 {
-    return l->state == READY && !l->exited;
+    return l->state == READY && !l->left;
 }
 
 struct nsbx_op *nsbx_local_destroy(struct nsbx_local *l, int64_t timeout_ms)

@@ -1,4 +1,5 @@
 -- What a local sandbox cannot see, touch or outlive. Everything here runs as root and as a plain user (#user).
+local helper = require "helper"
 local nsbx = require "nsbx"
 
 local function with_sandbox(options, f)
@@ -217,6 +218,25 @@ describe("a local sandbox #user", function()
     end)
   end)
 
+  -- bwrap that dies before it tied its child to its life leaves that child waiting for ever; there is a keeper for that.
+  it("leaves nothing when its making is cut short", function()
+    local tmp = host("mktemp -d")
+    os.execute("chmod 777 " .. tmp)
+    finally(function() os.execute("rm -rf " .. tmp) end)
+    local program = helper.program
+    local loop = "local n = require [[nsbx]] while true do local s <close> = n.create{} end"
+    local short = "local b = require [[nsbx]].local_backend{} for i = 1, 60 do "
+      .. "local ok, s = pcall(b.create, b, {timeout = 0.0005 * i}) if ok then s:close() end end"
+    helper.run({"-e", short}, {prefix = "TMPDIR=" .. tmp})
+    for i = 1, 20 do
+      local command = helper.start(("env TMPDIR=%s %s -e '%s'"):format(tmp, program, loop))
+      nsbx.sleep(0.01 + i * 0.007)
+      helper.signal(command, "KILL")
+      helper.ended(command)
+    end
+    assert.is_true(helper.eventually(function() return host("pgrep -f " .. tmp .. "/nsbx-") == "" end))
+  end)
+
   it("is gone within a second when its host is killed, and swept by the next", function()
     local tmp = host("mktemp -d")
     os.execute("chmod 777 " .. tmp)
@@ -233,11 +253,7 @@ describe("a local sandbox #user", function()
       sb:exec("sleep", {"%s"})
     ]]):format(mark, mark))
     f:close()
-    local program = arg[-1] or "nsbx-lua"
-    for i = 0, -9, -1 do
-      if not arg[i] then break end
-      program = arg[i]
-    end
+    local program = helper.program
     local pipe <close> = assert(io.popen(("TMPDIR=%s sh -c 'echo $$; exec %s %s' 2>&1"):format(tmp, program, recipe)))
     local pid = pipe:read("l")
     assert.are.equal("ready", pipe:read("l"))

@@ -51,6 +51,12 @@ describe("the local backend", function()
       says(on "masked-proc", "unsupported\tmasked_proc\t", "bwrap: Can't mount proc on /newroot/proc", "masked")
     end)
 
+    it_as_root("says that its uid cannot reach its files", function()
+      local dir = helper.tmpdir() -- mode 0700
+      local _, out = helper.run({helper.recipe(attempt)}, {prefix = "TMPDIR=" .. dir})
+      says(out, "forbidden\t-\t", "65534", dir, "TMPDIR")
+    end)
+
     it_as_root("says that its uid does not exist", function()
       says(on "few-uids", "unsupported\t-\t", "65534", "uid_map")
     end)
