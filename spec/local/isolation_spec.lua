@@ -218,7 +218,7 @@ describe("a local sandbox #user", function()
     end)
   end)
 
-  -- bwrap that dies before it tied its child to its life leaves that child waiting for ever; there is a keeper for that.
+  -- bwrap that dies before it tied its child to its life would leave that child waiting for ever.
   it("leaves nothing when its making is cut short", function()
     local tmp = host("mktemp -d")
     os.execute("chmod 777 " .. tmp)
@@ -234,7 +234,7 @@ describe("a local sandbox #user", function()
       helper.signal(command, "KILL")
       helper.ended(command)
     end
-    assert.is_true(helper.eventually(function() return host("pgrep -f " .. tmp .. "/nsbx-") == "" end))
+    assert.is_true(helper.eventually(function() return host("pgrep -f " .. tmp .. "/[n]sbx-") == "" end))
   end)
 
   it("is gone within a second when its host is killed, and swept by the next", function()
