@@ -261,9 +261,10 @@ static void on_start_failed(void *ud, const struct nsbx_err *err)
     struct nsbx_err copy = *err;
     l->left = l->exited = true;
     nsbx_diagnose_missing(&copy);
-    if (l->state == CREATING)
+    if (l->state == CREATING) {
+        l->failure.code = 0; /* as in on_leader_exit */
         fail_create(l, &copy);
-    else if (l->state == ENDING)
+    } else if (l->state == ENDING)
         remove_files(l);
 }
 
