@@ -1,5 +1,6 @@
 /* nsbx-agent: the program inside a sandbox that serves its host. */
 #include "base/log.h"
+#include "base/util.h"
 #include "config.h"
 #include "life.h"
 
@@ -79,6 +80,8 @@ static int parse_options(int argc, char **argv, struct nsbx_agent_config *config
 
 int main(int argc, char **argv)
 {
+    if (!nsbx_open_standard_fds())
+        return EXIT_FAILURE;
     struct nsbx_agent_config config = {.lifeline_fd = -1};
     struct nsbx_err err = {0};
     nsbx_log_init("nsbx-agent", NSBX_LOG_WARN);

@@ -3,6 +3,7 @@
 #include "alloc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -21,6 +22,14 @@ void nsbx_cleanup_free(void *pptr)
     void *ptr;
     memcpy(&ptr, pptr, sizeof ptr);
     nsbx_free(ptr);
+}
+
+bool nsbx_open_standard_fds(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* the lowest free number */
+            return false;
+    return true;
 }
 
 static uint64_t clock_ns(clockid_t id)

@@ -24,6 +24,10 @@ static inline int nsbx_steal_fd(int *fd) /* the named hand-off: returns *fd and 
     return out;
 }
 
+/* Gives descriptors 0, 1 and 2 that are closed to /dev/null, as the C library does for setuid programs: whatever is opened
+ * next must not become somebody's output. The first statement of a main. False: there is no /dev/null, and no going on. */
+bool nsbx_open_standard_fds(void) __attribute__((warn_unused_result));
+
 uint64_t nsbx_now_ms(void);  /* monotonic */
 uint64_t nsbx_now_ns(void);  /* monotonic */
 int64_t nsbx_epoch_ms(void); /* wall clock */

@@ -1,5 +1,6 @@
 /* nsbx-lua: runs a recipe. lua.c's contract, as far as it goes. */
 #include "base/log.h"
+#include "base/util.h"
 #include "bind/bind.h"
 #include "bind/error.h"
 #include "command.h"
@@ -155,6 +156,8 @@ static int protected_main(lua_State *L)
 
 int main(int argc, char **argv)
 {
+    if (!nsbx_open_standard_fds())
+        return EXIT_FAILURE;
     struct program p = {.argc = argc, .argv = argv};
     nsbx_log_init("nsbx-lua", NSBX_LOG_WARN);
     int wrong = argc > 0 ? nsbx_command_parse(&p.command, argc, argv) : 0;

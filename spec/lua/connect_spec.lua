@@ -19,6 +19,15 @@ describe("connect #agent", function()
     end
   end)
 
+  it("reaches an agent that was started without standard descriptors", function()
+    local agent = helper.agent("sh -c 'exec \"$@\" <&- >&- 2>&-' sh")
+    local sb <close> = helper.connect(agent)
+    local r = sb:exec({ shell = "cat; echo out; echo err >&2", stdin = "in" })
+    assert.are.same({ "inout\n", "err\n" }, { r.stdout, r.stderr })
+    sb:write_file("f", "text")
+    assert.are.equal("text", sb:read_file("f"))
+  end)
+
   it("is left by destroy, which ends what it started and nothing else", function()
     local agent = helper.agent()
     local mine, others = helper.mark(), helper.mark()

@@ -49,6 +49,25 @@ describe("nsbx-lua", function()
       check({ "--", "-x.lua", "-e" }, 0, "dash\t-e\n", nil, { prefix = "cd " .. dir .. ";" })
     end)
 
+    it("without standard input, output or error", function()
+      local closed = { "<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-" }
+      local recipe = helper.recipe([[
+        local nsbx = require "nsbx"
+        local sb <close> = nsbx.create {}
+        print("lost, or not")
+        io.stderr:write("lost too, or not")
+        local file <close> = assert(io.open(..., "w"))
+        file:write(sb:exec("echo", { "ran" }).stdout, tostring(io.read("a")))
+      ]])
+      for _, redirections in ipairs(closed) do
+        local result = helper.tmpdir() .. "/result"
+        local line = "%s %s %s </dev/null >/dev/null 2>/dev/null %s"
+        local _, how, code = os.execute(line:format(helper.quote(helper.program), recipe, result, redirections))
+        assert.message(redirections).are.same({ "exit", 0 }, { how, code })
+        assert.message(redirections).are.equal("ran\n", helper.read(result))
+      end
+    end)
+
     it("without a global of its own", function()
       check({ "-e", "require 'nsbx'; print(nsbx, package.loaded.nsbx ~= nil)" }, 0, "nil\ttrue\n")
     end)
