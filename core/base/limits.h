@@ -76,6 +76,11 @@
 #define NSBX_CANCEL_WINDOW_MS 8000        /* [wire] */
 #define NSBX_CANCEL_PAUSE_MS 50           /* [wire] */
 #define NSBX_CANCEL_DRAIN_MS 1500         /* [wire] data stream after a confirmed cancel */
-#define NSBX_EXEC_OBSERVE_MS 500          /* [wire] beyond the timeout, before the host cancels */
+#define NSBX_CANCEL_DRAIN_WHOLE_MS                                                                                 \
+    10000 /* the same when data keeps coming: all of the time in which the guest, not the reader, was waited for */
+#define NSBX_CANCEL_DRAIN_BYTES (256u * 1024 * 1024) /* and all of that data: more than any guest has held back */
+#define NSBX_LIST_MAX_ENTRIES 1000000                /* of one list_files, which holds them all */
+#define NSBX_LIST_MAX_TEXT (256u * 1024 * 1024)      /* bytes of their paths together */
+#define NSBX_EXEC_OBSERVE_MS 500                     /* [wire] beyond the timeout, before the host cancels */
 
 #endif

@@ -95,6 +95,8 @@ static int on_large(void *ud, size_t index, const uint8_t *bytes, size_t n, bool
     if (in->trouble || (!in->holding && in->sub < 0))
         return 0; /* a message of a type that carries no data */
     int rc = in->holding ? hold(in, bytes, n) : pass_on(in, bytes, n);
+    if (rc == 0 && in->strict && in->decoder.odd)
+        rc = -NSBX_E_PROTOCOL;
     if (rc == 0 && end)
         rc = end_string(in);
     if (rc < 0)
@@ -177,7 +179,9 @@ int nsbx_inbox_feed(struct nsbx_inbox *in, const uint8_t *p, size_t n, size_t *u
 {
     int rc = nsbx_wire_feed(&in->reader, p, n, used, err);
     /* What stopped the scanner from inside a string has had no place to say why. */
-    if (rc < 0 && in->trouble == rc)
+    if (rc == -NSBX_E_PROTOCOL && in->trouble == rc)
+        nsbx_err_set(err, NSBX_E_PROTOCOL, "the data of a message is not base64");
+    else if (rc < 0 && in->trouble == rc)
         nsbx_err_set(err, -rc,
                      "a message holds more data than can wait for its end (%u bytes), or there is no memory for it",
                      NSBX_MAX_HELD_DATA);

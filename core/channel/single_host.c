@@ -534,6 +534,7 @@ static int prepare(struct host *h, const struct nsbx_op_row *row, const struct n
                              &inbox_events, h, err);
     if (rc)
         return rc;
+    h->inbox.strict = true;
     h->timer = nsbx_timer_new(h->loop, on_timer, h);
     return h->timer ? nsbx_dialler_start(&h->dialler, err) : nsbx_err_nomem(err, "a channel");
 }

@@ -78,13 +78,14 @@ struct nsbx_inbox {
     const char *large[2]; /* the member whose string is data, NULL-terminated */
     bool plain_large;     /* that member belongs to a control reply: no type says so */
     bool base64;
+    bool strict; /* set after init: base64 that is none breaks the protocol */
     const struct nsbx_inbox_events *events;
     void *ud;
     /* the message being read */
     int sub;      /* its sub-stream; -1 = none, -2 = its type is not known yet, -3 = the end of data */
     bool seen;    /* it had a data string */
     bool holding; /* the string waits in `held` for the message's end */
-    int trouble;  /* why holding failed: a negative code to report at the next chance, or 0 */
+    int trouble;  /* why its data could not be taken: a negative code to report at the next chance, or 0 */
     struct nsbx_base64_decoder decoder;
     struct nsbx_buf held;
     struct nsbx_buf scratch;

@@ -72,6 +72,7 @@ size_t nsbx_base64_decode(struct nsbx_base64_decoder *d, uint8_t *out, const uin
         uint8_t value = values[text[at++]];
         if (value == PAD)
             d->done = 1;
+        d->odd |= value == 0;
         if (!(value & LETTER))
             continue;
         d->acc = d->acc << 6 | (value & 63u);

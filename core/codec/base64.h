@@ -17,6 +17,7 @@ struct nsbx_base64_decoder {
     uint32_t acc;
     uint8_t bits; /* bits held in acc: 0, 6, 12 or 18 */
     uint8_t done; /* padding was seen: the rest is ignored, as the published decoder does */
+    uint8_t odd;  /* something that is no base64 was passed over: for whoever is not that tolerant */
 };
 void nsbx_base64_decoder_init(struct nsbx_base64_decoder *d);
 /* Decodes text[0..n) into out (room for n/4*3+3); returns the bytes written. Nothing is an error. For a decoder that

@@ -24,6 +24,8 @@ struct nsbx_walk {
     json_t *body;
     int64_t left; /* entries that may still come; < 0 = any number */
     bool list;
+    size_t listed, text; /* list: what came so far, entries and bytes of their paths */
+    uint64_t since;      /* the reader waits since then */
     struct nsbx_feature_wait ask;
     struct nsbx_channel *channel;
     struct nsbx_list batches;
@@ -138,6 +140,13 @@ static size_t path_room(const json_t *path)
            1;
 }
 
+/* A walk from a file gives that file itself. */
+static bool lies_where_asked(const struct nsbx_walk *w, const char *path)
+{
+    const char *below = nsbx_path_below(w->root, path);
+    return below && (!w->list || (*below && !strchr(below, '/')));
+}
+
 static int place_path(const struct nsbx_walk *w, const json_t *path, char *at, size_t *n, struct nsbx_err *err)
 {
     NSBX_AUTO_FREE char *decoded = NULL;
@@ -151,7 +160,10 @@ static int place_path(const struct nsbx_walk *w, const json_t *path, char *at, s
     if (*n == 0 || *n >= NSBX_PATH_MAX || text[0] != '/' || memchr(text, 0, *n))
         return wrong_entry(err, "a path that is not absolute");
     memcpy(at, text, *n + 1);
-    if (w->root && !nsbx_path_within(w->root, at))
+    char plain[NSBX_PATH_MAX];
+    if (nsbx_path_resolve(plain, "/", at, *n, NULL) < 0 || strcmp(plain, at) != 0)
+        return wrong_entry(err, "a path that is not plain");
+    if (w->root && !lies_where_asked(w, at))
         return wrong_entry(err, "a path outside of what was asked for");
     return 0;
 }
@@ -173,15 +185,46 @@ static int fill_batch(const struct nsbx_walk *w, struct batch *batch, const json
     return 0;
 }
 
+/* A list is held whole by whoever asked for it. */
+static int count_listed(struct nsbx_walk *w, size_t n, size_t text, struct nsbx_err *err)
+{
+    w->listed += n;
+    w->text += text;
+    if (w->listed > NSBX_LIST_MAX_ENTRIES)
+        return nsbx_err_set(err, NSBX_E_LIMIT,
+                            "it has more than %d entries (NSBX_LIST_MAX_ENTRIES); use walk_files",
+                            NSBX_LIST_MAX_ENTRIES);
+    if (w->text > NSBX_LIST_MAX_TEXT)
+        return nsbx_err_set(err, NSBX_E_LIMIT,
+                            "its paths are more than %u bytes together (NSBX_LIST_MAX_TEXT); use walk_files",
+                            NSBX_LIST_MAX_TEXT);
+    return 0;
+}
+
+/* Messages without entries are no progress to whoever waits for one. */
+static int check_progress(const struct nsbx_walk *w, struct nsbx_err *err)
+{
+    int64_t bound = nsbx_guest_ms(w->guest, NSBX_REPLY_IDLE_MS);
+    if (!w->next || nsbx_now_ms() - w->since < (uint64_t)bound)
+        return 0;
+    return nsbx_err_set(err, NSBX_E_TIMEOUT, "the guest sent no entry for %lld ms", (long long)bound);
+}
+
 static int read_batch(struct nsbx_walk *w, const json_t *items, struct nsbx_err *err)
 {
     size_t n = json_array_size(items), size = sizeof(struct batch) + n * sizeof(struct nsbx_entry);
+    size_t text = 0;
     if (!json_is_array(items))
         return wrong_entry(err, "no list around it");
+    if (n == 0)
+        return check_progress(w, err);
     if (w->left >= 0 && (int64_t)n > w->left)
         return nsbx_err_set(err, NSBX_E_PROTOCOL, "the guest broke the protocol: more entries than were asked for");
     for (size_t i = 0; i < n; i++)
-        size += path_room(json_array_get(json_array_get(items, i), 0));
+        text += path_room(json_array_get(json_array_get(items, i), 0));
+    if (w->list && count_listed(w, n, text, err) < 0)
+        return -err->code;
+    size += text;
     struct batch *batch = nsbx_malloc(size);
     if (!batch)
         return nsbx_err_nomem(err, "entries");
@@ -382,6 +425,7 @@ struct nsbx_op *nsbx_walk_next(struct nsbx_walk *w, int64_t timeout_ms)
     w->next = nsbx_op_new(w->guest->loop, &spec);
     if (!w->next)
         return NULL;
+    w->since = nsbx_now_ms();
     struct nsbx_op *op = nsbx_op_ref(w->next);
     answer(w);
     return op;

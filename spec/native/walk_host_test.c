@@ -78,6 +78,13 @@ static void walks_are_verified(void)
         {ENTRIES(ENTRY("/other", "file")) "," DONE, NSBX_E_PROTOCOL, ""},
         {ENTRIES(ENTRY("/wide", "file")) "," DONE, NSBX_E_PROTOCOL, ""},
         {ENTRIES(ENTRY("w/a", "file")) "," DONE, NSBX_E_PROTOCOL, ""},
+        {ENTRIES(ENTRY("", "file")) "," DONE, NSBX_E_PROTOCOL, ""},
+        {ENTRIES(ENTRY("/w/../etc/passwd", "file")) "," DONE, NSBX_E_PROTOCOL, ""},
+        {ENTRIES(ENTRY("/w/..", "file")) "," DONE, NSBX_E_PROTOCOL, ""},
+        {ENTRIES(ENTRY("/w/./a", "file")) "," DONE, NSBX_E_PROTOCOL, ""},
+        {ENTRIES(ENTRY("/w//a", "file")) "," DONE, NSBX_E_PROTOCOL, ""},
+        {ENTRIES(ENTRY("/w/a/", "file")) "," DONE, NSBX_E_PROTOCOL, ""},
+        {ENTRIES("[{\"base64\":\"L3cvLi4vYQ==\"},0,\"other\",0,0]") "," DONE, NSBX_E_PROTOCOL, ""},
         {ENTRIES(ENTRY("/w/a\\u0000b", "file")) "," DONE, NSBX_E_PROTOCOL, ""},
         {ENTRIES(ENTRY("/w/a", "socket")) "," DONE, NSBX_E_PROTOCOL, ""},
         {ENTRIES("[\"/w/a\",-1,\"file\",420,0]") "," DONE, NSBX_E_PROTOCOL, ""},
@@ -111,6 +118,74 @@ static void walks_are_verified(void)
         if (err.code)
             CHECK_HAS(err.message, "cannot walk '/w'");
     }
+    guest_rig_close();
+}
+
+static void lists_are_verified(void)
+{
+    static const char *const paths[] = {"/w", "/w/d/e", "/w/../a", "/v/a"};
+    char seen[64];
+    struct nsbx_walk_request r = everything("/w");
+    r.list = true;
+    for (size_t i = 0; i < NSBX_LEN(paths); i++) {
+        char script[512];
+        snprintf(script, sizeof script,
+                 "{\"ops\":{\"walk\":[[" ENTRIES("[\"%s\",1,\"file\",420,0]") "," DONE "]]}}", paths[i]);
+        guest_rig_open(NSBX_ARM_UNIX, 1, script);
+        CHECK_ERR(walk_all(&r, seen, sizeof seen), NSBX_E_PROTOCOL, "");
+        guest_rig_close();
+    }
+}
+
+/* A list is bounded, by its entries and by its text. */
+static void lists_are_bounded(void)
+{
+    enum { EACH = 250 };
+    size_t size = 1u << 20;
+    char *script = nsbx_malloc(size);
+    struct nsbx_walk_request r = everything("/w");
+    r.list = true;
+    for (int width = 1; width <= 2048; width += 2047) {
+        size_t n = (size_t)snprintf(
+            script, size, "{\"ops\":{\"walk\":[[{\"repeat\":10,\"blast\":{\"type\":\"entries\",\"entries\":[");
+        for (int i = 0; i < EACH; i++)
+            n += (size_t)snprintf(script + n, size - n, "%s[\"/w/%0*d\",1,\"file\",420,0]", i ? "," : "", width, i);
+        snprintf(script + n, size - n, "]}}," DONE "]]}}");
+        guest_rig_open(NSBX_ARM_UNIX, 1, script);
+        struct nsbx_err err = {0};
+        struct nsbx_walk *w;
+        struct nsbx_entry entry;
+        size_t got = 0;
+        REQUIRE(nsbx_walk_open(guest, &r, &w, &err) == 0);
+        while (!err.code && !nsbx_walk_ended(w)) {
+            err = finish_op(nsbx_walk_next(w, 60000));
+            while (nsbx_walk_take(w, &entry))
+                got++;
+        }
+        CHECK_ERR(err, NSBX_E_LIMIT, "");
+        CHECK_HAS(err.message, width == 1 ? "NSBX_LIST_MAX_ENTRIES" : "NSBX_LIST_MAX_TEXT");
+        CHECK_HAS(err.message, "walk_files");
+        CHECK(got <= NSBX_LIST_MAX_ENTRIES && got * (size_t)width <= NSBX_LIST_MAX_TEXT);
+        nsbx_walk_close(w);
+        guest_rig_close();
+    }
+    nsbx_free(script);
+}
+
+/* Messages without an entry neither fill the window nor count as progress. */
+static void empty_messages_for_ever(void)
+{
+    char seen[64];
+    struct nsbx_walk_request r = everything("/w");
+    guest_rig_open(NSBX_ARM_UNIX, 1,
+                   ON("walk", "{\"repeat\":100,\"blast\":{\"type\":\"entries\",\"entries\":[]}}," ENTRIES(
+                                  ENTRY("/w/a", "file")) "," DONE));
+    CHECK_INT(walk_all(&r, seen, sizeof seen).code, 0);
+    CHECK_STR(seen, "/w/a ");
+    guest_rig_close();
+    guest_rig_open(NSBX_ARM_UNIX, 100, /* the limit of silence is 600 ms */
+                   ON("walk", "{\"repeat\":100000,\"blast\":{\"type\":\"entries\",\"entries\":[]}}," SILENCE));
+    CHECK_ERR(walk_all(&r, seen, sizeof seen), NSBX_E_TIMEOUT, "");
     guest_rig_close();
 }
 
@@ -214,6 +289,9 @@ int main(void)
     guest_rig_main();
     RUN(walks);
     RUN(walks_are_verified);
+    RUN(lists_are_verified);
+    RUN(lists_are_bounded);
+    RUN(empty_messages_for_ever);
     RUN(walk_with_back_pressure);
     RUN(walks_end_when_told);
     RUN(no_memory_for_a_walk);

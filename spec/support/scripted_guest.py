@@ -18,6 +18,8 @@ A conversation is a list of steps, after the request has been read:
   {"silence": true}  nothing more, until the peer goes
   {"expect": n}      n more frames are read from the host (and logged)
   {"flood": n}       n bytes of stdout in base64 deltas of 48 KiB, as fast as the host takes them
+  {"drip": type}     one data frame of one byte and a pause of 50 ms
+  {"blast": value}   the frame a thousand times at once
   {"builtin": true}  the built-in answer
 Each step may have "repeat": n.
 LOG gets one JSON line for every frame from the host: {"op":…, "body":…} or {"frame":…}, with long strings replaced by
@@ -166,6 +168,12 @@ class Connection:
             block = base64.b64encode(bytes(range(256)) * 192).decode()
             for _ in range(value // 49152):
                 self.send({"type": "stdout_delta", "data": block})
+        elif kind == "drip":
+            self.send({"type": value, "data": "eA=="})
+            threading.Event().wait(0.05)
+        elif kind == "blast":
+            payload = json.dumps(value).encode()
+            self.sock.sendall((b"%08x\n" % len(payload) + payload) * 1000)
         elif kind == "builtin":
             getattr(self, "op_" + op.replace("-", "_"), self.op_unknown)(body)
         else:
