@@ -122,6 +122,30 @@ static void restart_drain(struct nsbx_exec *x)
     nsbx_timer_start(x->clock, (uint64_t)nsbx_guest_ms(x->guest, NSBX_CANCEL_DRAIN_MS));
 }
 
+/* From now on the guest is waited for, or, while output is held, the reader. */
+static void drain_turn(struct nsbx_exec *x)
+{
+    uint64_t now = nsbx_now_ms();
+    if (x->drain.since)
+        x->drain.waited_ms += now - x->drain.since;
+    x->drain.since = x->output.held ? 0 : now;
+}
+
+/* A guest that goes on sending for ever is not waited for for ever. */
+static bool drain_exhausted(const struct nsbx_exec *x)
+{
+    return x->drain.waited_ms > (uint64_t)nsbx_guest_ms(x->guest, NSBX_CANCEL_DRAIN_WHOLE_MS) ||
+           x->drain.bytes > NSBX_CANCEL_DRAIN_BYTES;
+}
+
+static void begin_drain(struct nsbx_exec *x)
+{
+    set_state(x, NSBX_EXEC_DRAIN);
+    nsbx_waits_finish(&x->cancelling, NULL, NULL);
+    drain_turn(x);
+    restart_drain(x);
+}
+
 static void on_confirmed(void *ud, const struct nsbx_exec_ack *ack, const struct nsbx_err *failure)
 {
     struct nsbx_exec *x = ud;
@@ -139,11 +163,9 @@ static void on_confirmed(void *ud, const struct nsbx_exec_ack *ack, const struct
         over_unknown(x, failure);
     } else if (x->cause_is_command && ack->state == NSBX_ACK_FAILED) {
         over(x, &x->cause);
-    } else if (x->state == NSBX_EXEC_RUN && ack->started) {
-        set_state(x, NSBX_EXEC_DRAIN);
-        nsbx_waits_finish(&x->cancelling, NULL, NULL);
-        restart_drain(x);
-    } else if (!ack->started) {
+    } else if (x->state == NSBX_EXEC_RUN && (ack->started || x->ran)) {
+        begin_drain(x);
+    } else if (!ack->started && !x->ran) {
         over_not_started(x);
     } else {
         over_incomplete(x, &x->cause);
@@ -198,10 +220,13 @@ static void command_failed(struct nsbx_exec *x, const json_t *frame)
 {
     struct nsbx_err err;
     nsbx_guest_refusal(frame, &err);
-    nsbx_err_wrap(&err, "cannot run '%s'", x->name);
+    nsbx_err_wrap(&err, err.code == NSBX_E_STREAM_LOST ? "'%s'" : "cannot run '%s'", x->name);
+    bool unspent = is_unspent(frame, &err);
     if (x->has_result) {
         violation(x, "an error after a result");
-    } else if (is_unspent(frame, &err)) {
+    } else if (unspent && x->ran) {
+        violation(x, "a refusal of what it had started");
+    } else if (unspent) {
         if (strcmp(err.reason, "unknown_execution") != 0)
             nsbx_confirm_release(x->guest, x->id);
         over(x, &err);
@@ -211,6 +236,7 @@ static void command_failed(struct nsbx_exec *x, const json_t *frame)
     }
 }
 
+/* The guest says so, or it is a guest that does not and was asked to. */
 static void mark_started(struct nsbx_exec *x)
 {
     if (x->started)
@@ -228,7 +254,7 @@ static void on_result(struct nsbx_exec *x, const json_t *frame)
     } else if (nsbx_exec_read_result(frame, &x->result, &err) < 0) {
         stream_failed(x, &err);
     } else {
-        x->has_result = true;
+        x->has_result = x->ran = true;
         mark_started(x);
     }
 }
@@ -245,6 +271,7 @@ static void on_message(void *ud, json_t *message)
     } else if (type && strcmp(type, "started") == 0 && !x->has_result) {
         const json_t *pid = json_object_get(message, "pid");
         x->pid = json_is_integer(pid) && json_integer_value(pid) > 0 ? (int64_t)json_integer_value(pid) : 0;
+        x->ran = true;
         mark_started(x);
     } else {
         char what[64], text[24];
@@ -254,13 +281,34 @@ static void on_message(void *ud, json_t *message)
     }
 }
 
+static void too_late(struct nsbx_exec *x)
+{
+    struct nsbx_err late;
+    nsbx_err_set(&late, NSBX_E_STREAM_LOST,
+                 x->drain.bytes ? "its stream went on and on" : "the rest of its stream did not come");
+    stream_failed(x, &late);
+}
+
+/* n bytes came: it is late only while nothing comes, within what drain_exhausted allows. false: given up. */
+static bool goes_on_draining(struct nsbx_exec *x, size_t n)
+{
+    x->drain.bytes += n;
+    drain_turn(x);
+    if (drain_exhausted(x)) {
+        too_late(x);
+        return false;
+    }
+    restart_drain(x);
+    return true;
+}
+
 static void on_data(void *ud, enum nsbx_sub sub, const uint8_t *bytes, size_t n, int64_t offset)
 {
     struct nsbx_exec *x = ud;
     struct nsbx_err err;
     size_t settled = 0;
     (void)offset;
-    x->heard = true;
+    x->heard = x->ran = true;
     if (x->has_result) {
         violation(x, "output after the result");
         return;
@@ -270,8 +318,8 @@ static void on_data(void *ud, enum nsbx_sub sub, const uint8_t *bytes, size_t n,
         return;
     }
     mark_started(x);
-    if (x->state == NSBX_EXEC_DRAIN) /* it is late only while nothing comes */
-        restart_drain(x);
+    if (x->state == NSBX_EXEC_DRAIN && !goes_on_draining(x, n))
+        return;
     if (x->output.held)
         nsbx_waits_finish(&x->reading, NULL, NULL);
     if (settled)
@@ -307,23 +355,23 @@ void nsbx_exec_output_taken(struct nsbx_exec *x, size_t n)
 {
     if (x->channel)
         nsbx_channel_consumed(x->channel, n);
-    if (x->state == NSBX_EXEC_DRAIN) /* the reader was the slow one */
-        restart_drain(x);
+    if (x->state != NSBX_EXEC_DRAIN)
+        return;
+    drain_turn(x);
+    restart_drain(x); /* the reader was the slow one */
 }
 
 /* RUN: the guest should have ended it by now. DRAIN: the rest of the stream is late, unless it is held up by our reader. */
 static void on_clock(void *ud)
 {
     struct nsbx_exec *x = ud;
-    struct nsbx_err late;
     if (x->state == NSBX_EXEC_RUN) {
         x->overdue = true;
         nsbx_confirm_start(&x->confirm, x->id);
     } else if (x->state == NSBX_EXEC_DRAIN && x->output.held) {
         restart_drain(x);
     } else if (x->state == NSBX_EXEC_DRAIN) {
-        nsbx_err_set(&late, NSBX_E_STREAM_LOST, "the rest of its stream did not come");
-        stream_failed(x, &late);
+        too_late(x);
     }
 }
 

@@ -27,6 +27,12 @@ struct nsbx_exec_stdin_queue {
     struct nsbx_list writes; /* in order; see exec_stdin.c */
 };
 
+/* DRAIN: what the rest of the stream has cost so far. */
+struct nsbx_exec_drain {
+    uint64_t since; /* the guest is waited for since then; 0 = the reader is */
+    uint64_t waited_ms, bytes;
+};
+
 struct nsbx_exec {
     struct nsbx_guest *guest;
     enum nsbx_exec_state state;
@@ -55,7 +61,9 @@ struct nsbx_exec {
     bool asked_cancel;        /* somebody wants it ended */
     bool overdue;             /* the observation bound passed */
     bool heard;               /* the guest has said something about it */
+    bool ran;                 /* the guest has said that it runs, or ran: no refusal can follow */
     bool started, has_result;
+    struct nsbx_exec_drain drain;
     int64_t pid;
     struct nsbx_err outcome; /* OVER: code 0 = `result` is the outcome */
     struct nsbx_exec_result result;

@@ -23,6 +23,13 @@ static bool read_number(const json_t *object, const char *name, int64_t *out)
     return true;
 }
 
+/* A whole number of that range, in whatever form JSON has it (3.0 is one). */
+static bool read_whole(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *out)
+{
+    double number = json_number_value(json_object_get(object, name));
+    return read_number(object, name, out) && *out >= min && *out <= max && fabs(trunc(number) - number) <= 0.0;
+}
+
 static bool read_flag(const json_t *object, const char *name, bool *out)
 {
     const json_t *value = json_object_get(object, name);
@@ -34,9 +41,9 @@ int nsbx_exec_read_result(const json_t *frame, struct nsbx_exec_result *result, 
 {
     const json_t *signal = json_object_get(frame, "signal");
     *result = (struct nsbx_exec_result){0};
-    if (!read_number(frame, "exitCode", &result->exit_code))
+    if (!read_whole(frame, "exitCode", -1, INT32_MAX, &result->exit_code))
         return wrong(err, "exitCode of a result");
-    if (!read_number(frame, "durationMs", &result->duration_ms))
+    if (!read_number(frame, "durationMs", &result->duration_ms) || result->duration_ms < 0)
         return wrong(err, "durationMs of a result");
     if (!json_object_get(frame, "timedOut") || !read_flag(frame, "timedOut", &result->timed_out))
         return wrong(err, "timedOut of a result");
@@ -48,6 +55,8 @@ int nsbx_exec_read_result(const json_t *frame, struct nsbx_exec_result *result, 
         result->signal = json_is_string(signal) ? nsbx_signal_of_name(json_string_value(signal)) : 0;
         if (result->signal == 0)
             return wrong(err, "signal of a result");
+        if (result->exit_code >= 0)
+            return wrong(err, "a result with a signal and an exit code");
     }
     return 0;
 }

@@ -90,6 +90,9 @@ static void check_violation(struct nsbx_err err, const char *conversation)
         fprintf(stderr, "    conversation: %s\n", conversation);
 }
 
+#define LYING(code, duration, more)                                                                                \
+    "{\"send\":{\"type\":\"result\",\"exitCode\":" code ",\"timedOut\":false,\"durationMs\":" duration more        \
+    "}}," END "," FIN
 static void violations_are_no_results(void)
 {
     static const char *const conversations[] = {
@@ -112,8 +115,59 @@ static void violations_are_no_results(void)
         "{\"send\":{\"type\":\"result\",\"exitCode\":0,\"timedOut\":false,\"durationMs\":4,\"pipesOpen\":1}}," END
         "," FIN,
         "{\"send\":{\"type\":\"stdout_delta\"}}," RESULT(0) "," END "," FIN,
+        "{\"send\":{\"type\":\"stdout_delta\",\"data\":\"!!!!\"}}," RESULT(0) "," END "," FIN,
+        LYING("1.5", "4", ""),
+        LYING("-2", "4", ""),
+        LYING("2147483648", "4", ""),
+        LYING("0", "-1", ""),
+        LYING("0", "4", ",\"signal\":\"SIGKILL\""),
         NULL};
     for_each_conversation(NSBX_ARM_UNIX, conversations, "", check_violation);
+}
+
+/* A number may be written in any way. */
+static void results_in_other_forms(void)
+{
+    guest_rig_open(NSBX_ARM_UNIX, 1, OPS(EXECUTE(STARTED "," LYING("3.0", "4.25", ""))));
+    struct nsbx_exec_request r = request("echo");
+    start(&r);
+    CHECK_INT(wait_exec().code, 0);
+    CHECK_INT(last.exit_code, 3);
+    CHECK_INT(last.duration_ms, 4);
+    close_exec();
+    guest_rig_close();
+}
+
+/* It ran: what is said about it afterwards is no refusal, and the end is confirmed by id. */
+static void refusals_come_too_late(void)
+{
+    static const char *const conversations[] = {
+        STARTED "," OUT_HI ",{\"send\":{\"ok\":false,\"error\":\"no\"}}," FIN,
+        STARTED ",{\"send\":{\"ok\":false,\"error\":\"unknown_execution\"}}," FIN,
+        STARTED "," OUT_HI ",{\"send\":{\"type\":\"error\",\"error\":\"invalid_args\"}}," END "," FIN,
+        OUT_HI ",{\"send\":{\"type\":\"error\",\"error\":\"unknown_execution\"}}," END "," FIN, NULL};
+    for_each_conversation(NSBX_ARM_UNIX, conversations, "", check_violation);
+    for_each_conversation(NSBX_ARM_UNIX, conversations, "," CANCEL(ACK("cancelled", "false")), check_violation);
+    struct nsbx_err err = outcome_of(
+        NSBX_ARM_UNIX, OPS(EXECUTE(STARTED "," OUT_HI ",{\"send\":{\"ok\":false,\"error\":\"no\"}}," FIN),
+                           CANCEL(REFUSE("cancellation_unconfirmed"))));
+    CHECK_ERR(err, NSBX_E_UNKNOWN_OUTCOME, "RemoteCancellationUnknownError");
+    guest_rig_close();
+}
+
+/* The end is confirmed, and the guest goes on sending: much, or a little now and then. The whole of it is bounded. */
+static void endless_after_the_cancel(void)
+{
+    static const char *const floods[] = {"{\"flood\":4000000000}", "{\"drip\":\"stdout_delta\",\"repeat\":400}"};
+    for (size_t i = 0; i < NSBX_LEN(floods); i++) {
+        char script[512];
+        snprintf(script, sizeof script, "{\"ops\":{\"execute\":[[" STARTED ",%s]]}}", floods[i]);
+        uint64_t began = nsbx_now_ms();
+        struct nsbx_err err = outcome_of(NSBX_ARM_UNIX, script);
+        CHECK_ERR(err, NSBX_E_STREAM_LOST, "RemoteResultIncompleteError");
+        CHECK(nsbx_now_ms() - began < 15000);
+        guest_rig_close();
+    }
 }
 
 static void wrong_versions(void)
@@ -409,6 +463,9 @@ int main(void)
     RUN(result_without_fin);
     RUN(result_without_terminator);
     RUN(violations_are_no_results);
+    RUN(results_in_other_forms);
+    RUN(refusals_come_too_late);
+    RUN(endless_after_the_cancel);
     RUN(wrong_versions);
     RUN(permanent_refusals_are_not_repeated);
     RUN(other_refusals_are_repeated_within_the_window);
