@@ -54,6 +54,23 @@ describe("a signal #user", function()
     assert.is_truthy(rest:find("closing\tstill there\n", 1, true), rest)
   end)
 
+  it("of a reader that went away does so too", function()
+    local tmp = helper.tmpdir()
+    assert(os.execute("chmod 755 " .. tmp))
+    local file = helper.recipe([[
+      local nsbx = require "nsbx"
+      local sb <close> = nsbx.create{}
+      while true do
+        print(sb:exec("echo", {"a line"}).stdout)
+        io.stdout:flush()
+      end
+    ]])
+    local status = helper.output_of(("bash -c 'TMPDIR=%s %s %s 2>%s/err | head -1 >/dev/null; echo ${PIPESTATUS[0]}'")
+      :format(tmp, helper.quote(helper.program), file, tmp))
+    assert.message(helper.read(tmp .. "/err")).are.equal("141", status)
+    assert.are.equal("", helper.output_of("ls -A " .. tmp .. "/nsbx-*"))
+  end)
+
   it("at any moment of a sandbox's life leaves nothing of it", function()
     helper.agents_may_end_badly = true -- one that has not answered yet is killed
     for i = 1, 8 do
