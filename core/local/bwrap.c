@@ -131,10 +131,22 @@ static void add_children(struct nsbx_args *args, const char *root, const char *b
 {
     char path[NSBX_PATH_MAX];
     snprintf(path, sizeof path, "%s%s", root, below);
-    DIR *dir = opendir(path);
+    /* Only the name that the caller gave may be a link. */
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (*below ? O_NOFOLLOW : 0));
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
-        if (errno != ENOENT)
-            nsbx_err_sys(&args->err, errno, "root_fs '%s'", path);
+        int sys = errno;
+        if (fd >= 0)
+            close(fd);
+        struct stat st;
+        if (sys == ENOENT)
+            return;
+        if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && *below)
+            nsbx_err_set(&args->err, NSBX_E_INVALID,
+                         "root_fs: '%s' is a link, and an image's links could lead out of it: make it a directory",
+                         path);
+        else
+            nsbx_err_sys(&args->err, sys, "root_fs '%s'", path);
         return;
     }
     struct dirent *entry;
@@ -164,13 +176,46 @@ static void add_host_system(struct nsbx_args *args)
     add_entry(args, "", "/etc/localtime");
 }
 
+/* What an image has there does not come along. */
+static const char *const ours[] = {"proc", "dev", "tmp", "run", "workspace", "etc", NULL};
+
 static void add_image(struct nsbx_args *args, const char *root)
 {
-    static const char *const ours[] = {"proc", "dev", "tmp", "run", "workspace", "etc", NULL};
     static const char *const ours_in_etc[] = {"passwd", "group", "resolv.conf", "hosts", "nsswitch.conf", NULL};
     add_children(args, root, "", ours);
     add_all(args, "--perms", "0755", "--dir", "/etc", NULL);
     add_children(args, root, "/etc", ours_in_etc);
+}
+
+struct mount {
+    const char *option;
+    const struct nsbx_local_bind *bind;
+};
+
+static int by_target(const void *a, const void *b)
+{
+    const struct mount *x = a, *y = b;
+    return strcmp(x->bind->target, y->bind->target);
+}
+
+/* The outer ones first: they would hide the ones inside of them. */
+static void add_binds(struct nsbx_args *args, const struct nsbx_local_options *o)
+{
+    size_t n = 0;
+    struct mount *mounts = nsbx_calloc(o->n_read_only + o->n_read_write + 1, sizeof *mounts);
+    if (!mounts) {
+        if (!args->err.code)
+            nsbx_err_nomem(&args->err, "bubblewrap's arguments");
+        return;
+    }
+    for (size_t i = 0; i < o->n_read_only; i++)
+        mounts[n++] = (struct mount){"--ro-bind", &o->read_only[i]};
+    for (size_t i = 0; i < o->n_read_write; i++)
+        mounts[n++] = (struct mount){"--bind", &o->read_write[i]};
+    qsort(mounts, n, sizeof *mounts, by_target);
+    for (size_t i = 0; i < n; i++)
+        add_all(args, mounts[i].option, mounts[i].bind->source, mounts[i].bind->target, NULL);
+    nsbx_free(mounts);
 }
 
 static void add_file_system(struct nsbx_args *args, const struct nsbx_local_options *o, const char *workspace)
@@ -198,31 +243,55 @@ static void add_file_system(struct nsbx_args *args, const struct nsbx_local_opti
     add_all(args, "--perms", "1777", "--tmpfs", "/tmp", "--perms", "0755", "--dir", "/run", NULL);
     add_all(args, "--perms", "0555", "--ro-bind-data", agent, NSBX_INSIDE_AGENT, "--bind", workspace,
             NSBX_INSIDE_WORKSPACE, NULL);
-    for (size_t i = 0; i < o->n_read_only; i++)
-        add_all(args, "--ro-bind", o->read_only[i].source, o->read_only[i].target, NULL);
-    for (size_t i = 0; i < o->n_read_write; i++)
-        add_all(args, "--bind", o->read_write[i].source, o->read_write[i].target, NULL);
+    add_binds(args, o);
     /* What is left of the new root is a tmpfs without a bound: nobody may write there. */
     add_all(args, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", NSBX_INSIDE_WORKSPACE, NULL);
 }
 
+struct limit_names {
+    int resource;
+    const char *agent;  /* in the agent's --rlimit */
+    const char *option; /* in the recipe's limits */
+    const char *ulimit; /* the shell's word for the host's bound */
+};
+
+static const struct limit_names *names_of_limit(int resource)
+{
+    static const struct limit_names names[] = {{RLIMIT_AS, "as", "memory_per_process", "-Hv (in KiB)"},
+                                               {RLIMIT_NPROC, "nproc", "processes", "-Hu"},
+                                               {RLIMIT_FSIZE, "fsize", "file_size", "-Hf (in blocks)"},
+                                               {RLIMIT_CPU, "cpu", "cpu_seconds", "-Ht"},
+                                               {RLIMIT_NOFILE, "nofile", "open_files", "-Hn"}};
+    for (size_t i = 0; i < NSBX_LEN(names); i++)
+        if (names[i].resource == resource)
+            return &names[i];
+    return NULL;
+}
+
 static void add_rlimits(struct nsbx_args *args, const struct nsbx_local_options *o)
 {
-    static const struct {
-        int resource;
-        const char *name;
-    } names[] = {{RLIMIT_AS, "as"},
-                 {RLIMIT_NPROC, "nproc"},
-                 {RLIMIT_FSIZE, "fsize"},
-                 {RLIMIT_CPU, "cpu"},
-                 {RLIMIT_NOFILE, "nofile"}};
-    for (size_t i = 0; i < o->n_rlimits; i++)
-        for (size_t k = 0; k < NSBX_LEN(names); k++)
-            if (names[k].resource == o->rlimits[i].resource) {
-                char text[48];
-                snprintf(text, sizeof text, "%s=%ju", names[k].name, (uintmax_t)o->rlimits[i].value.rlim_cur);
-                add_all(args, "--rlimit", text, NULL);
-            }
+    for (size_t i = 0; i < o->n_rlimits; i++) {
+        char text[48];
+        snprintf(text, sizeof text, "%s=%ju", names_of_limit(o->rlimits[i].resource)->agent,
+                 (uintmax_t)o->rlimits[i].value.rlim_cur);
+        add_all(args, "--rlimit", text, NULL);
+    }
+}
+
+/* A sandbox has no privilege to raise what this process bounds it to: every command of it would fail to start. */
+static int check_limit(const struct nsbx_rlimit *wanted, struct nsbx_err *err)
+{
+    const struct limit_names *names = names_of_limit(wanted->resource);
+    struct rlimit host;
+    if (!names)
+        return nsbx_err_set(err, NSBX_E_INVALID, "limits: there is no limit for resource %d", wanted->resource);
+    if (getrlimit(wanted->resource, &host) < 0)
+        return nsbx_err_sys(err, errno, "limits: the host's bound of %s", names->option);
+    if (wanted->value.rlim_cur <= host.rlim_max) /* RLIM_INFINITY is the largest of all */
+        return 0;
+    return nsbx_err_set(err, NSBX_E_INVALID,
+                        "limits: %s = %ju is more than the %ju that the host allows this program (ulimit %s)",
+                        names->option, (uintmax_t)wanted->value.rlim_cur, (uintmax_t)host.rlim_max, names->ulimit);
 }
 
 static int check_bind(const struct nsbx_local_bind *bind, const char *option, struct nsbx_err *err)
@@ -248,13 +317,63 @@ static int check_bind(const struct nsbx_local_bind *bind, const char *option, st
     return 0;
 }
 
-static int check(const struct nsbx_local_options *o, struct nsbx_err *err)
+/* No part of `below`, which starts with '/', may be a link in the host's `tree`. */
+static int check_way(const char *tree, const char *below, const char *option, struct nsbx_err *err)
+{
+    char path[NSBX_PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s%s", tree, below);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return nsbx_err_set(err, NSBX_E_INVALID, "%s: the path '%.100s…' is too long", option, path);
+    for (char *end = path + strlen(tree); end;) {
+        end = strchr(end + 1, '/');
+        if (end)
+            *end = '\0';
+        struct stat st;
+        if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+            return nsbx_err_set(
+                err, NSBX_E_INVALID,
+                "%s: '%s' is a link, and nothing is mounted through a link: name another place inside", option,
+                path);
+        if (end)
+            *end = '/';
+    }
+    return 0;
+}
+
+/* bubblewrap follows links on its way to a place to mount on, and makes what is missing there, while the host's files are
+ * still in reach. So what an image, or a directory that a sandbox may have written, has on that way must not be one. */
+static int check_target(const struct nsbx_local_options *o, const char *workspace, const char *target,
+                        const char *option, struct nsbx_err *err)
+{
+    char top[NSBX_PATH_MAX];
+    snprintf(top, sizeof top, "%.*s", (int)strcspn(target + 1, "/"), target + 1);
+    int rc = 0;
+    if (o->root_fs && (strcmp(top, "etc") == 0 || !is_one_of(top, ours)))
+        rc = check_way(o->root_fs, target, option, err);
+    if (rc == 0 && nsbx_path_within(NSBX_INSIDE_WORKSPACE, target))
+        rc = check_way(workspace, target + strlen(NSBX_INSIDE_WORKSPACE), option, err);
+    for (size_t i = 0; i < o->n_read_only + o->n_read_write && rc == 0; i++) {
+        const struct nsbx_local_bind *outer =
+            i < o->n_read_only ? &o->read_only[i] : &o->read_write[i - o->n_read_only];
+        if (strcmp(target, outer->target) != 0 && nsbx_path_within(outer->target, target))
+            rc = check_way(outer->source, target + strlen(outer->target), option, err);
+    }
+    return rc;
+}
+
+static int check(const struct nsbx_local_options *o, const char *workspace, struct nsbx_err *err)
 {
     int rc = 0;
     for (size_t i = 0; i < o->n_read_only && rc == 0; i++)
         rc = check_bind(&o->read_only[i], "read_only", err);
     for (size_t i = 0; i < o->n_read_write && rc == 0; i++)
         rc = check_bind(&o->read_write[i], "read_write", err);
+    for (size_t i = 0; i < o->n_read_only && rc == 0; i++)
+        rc = check_target(o, workspace, o->read_only[i].target, "read_only", err);
+    for (size_t i = 0; i < o->n_read_write && rc == 0; i++)
+        rc = check_target(o, workspace, o->read_write[i].target, "read_write", err);
+    for (size_t i = 0; i < o->n_rlimits && rc == 0; i++)
+        rc = check_limit(&o->rlimits[i], err);
     struct stat st;
     if (rc == 0 && o->root_fs) {
         if (o->root_fs[0] != '/')
@@ -272,7 +391,7 @@ int nsbx_bwrap_args(const struct nsbx_local_options *o, const char *workspace, s
                     struct nsbx_err *err)
 {
     *out = (struct nsbx_args){0};
-    int rc = check(o, err);
+    int rc = check(o, workspace, err);
     if (rc < 0)
         return rc;
     char lifeline[12];

@@ -387,6 +387,7 @@ static int start_bwrap(struct nsbx_local *l, const struct nsbx_local_options *o,
     spec.envp = env;
     spec.cwd = "/";
     spec.new_session = true;
+    spec.new_keyring = true;
     spec.parent_death_signal = SIGKILL;
     const struct nsbx_fd_map fds[] = {
         {l->said_fd, 2},           {listen_fd, NSBX_BWRAP_LISTEN}, {lifeline_read, NSBX_BWRAP_LIFELINE},

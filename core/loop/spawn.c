@@ -102,6 +102,8 @@ int nsbx_spawn_error(const struct nsbx_spawn_report *report, const struct nsbx_s
         return nsbx_err_sys(err, sys, "cannot give %s its terminal", file);
     case NSBX_SPAWN_STAGE_LIMITS:
         return nsbx_err_sys(err, sys, "cannot set the limits of %s", file);
+    case NSBX_SPAWN_STAGE_KEYRING:
+        return nsbx_err_sys(err, sys, "cannot make a session keyring for %s", file);
     case NSBX_SPAWN_STAGE_IDENTITY:
         return nsbx_err_sys(err, sys, "cannot change the user and group of %s", file);
     case NSBX_SPAWN_STAGE_DIRECTORY:

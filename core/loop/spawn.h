@@ -43,7 +43,10 @@ struct nsbx_spawn {
     struct nsbx_rlimit rlimits[NSBX_SPAWN_MAX_RLIMITS];
     size_t n_rlimits;
     bool new_session; /* setsid: pgid = sid = pid */
-    bool drop;        /* become uid and gid below, all supplementary groups cleared, before exec */
+    /* A session keyring of its own, empty, instead of the parent's, whose keys the child could read and change. Where the
+     * kernel has no keyrings, or a filter refuses them, there is nothing to part from: the child has that filter too. */
+    bool new_keyring;
+    bool drop; /* become uid and gid below, all supplementary groups cleared, before exec */
     uid_t uid;
     gid_t gid;
     int parent_death_signal; /* 0 = none; follows the spawning thread, or the keeper */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/keyctl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -152,6 +153,15 @@ static int set_limits(const struct nsbx_spawn *spec)
     return 0;
 }
 
+/* Before the change of identity: what root makes counts for root, who may have many keys, and not for the one uid that
+ * every sandbox of root's has. */
+static int take_keyring(const struct nsbx_spawn *spec)
+{
+    if (!spec->new_keyring || syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0)
+        return 0;
+    return errno == ENOSYS || errno == EPERM ? 0 : errno;
+}
+
 static int drop_identity(const struct nsbx_spawn *spec)
 {
     if (!spec->drop)
@@ -256,6 +266,9 @@ void nsbx_spawn_exec(const struct nsbx_spawn_plan *plan, pid_t parent, int keep_
         return;
     report->stage = NSBX_SPAWN_STAGE_LIMITS; /* no new descriptor from here on: one of them may be their number */
     if ((report->sys = set_limits(spec)))
+        return;
+    report->stage = NSBX_SPAWN_STAGE_KEYRING;
+    if ((report->sys = take_keyring(spec)))
         return;
     report->stage = NSBX_SPAWN_STAGE_IDENTITY;
     if ((report->sys = drop_identity(spec)))

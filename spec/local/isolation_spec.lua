@@ -169,6 +169,61 @@ describe("a local sandbox #user", function()
       end)
   end)
 
+  it("refuses a limit that the host's own is below, by name, and takes the host's own", function()
+    for limit, letter in pairs{open_files = "n", cpu_seconds = "t"} do
+      local command = {"-e", ([[
+        local nsbx = require "nsbx"
+        local function with(n)
+          local sb, err = nsbx.try(function() return nsbx.local_backend{limits = {%s = n}}:create{} end)
+          print(sb and sb:exec{shell = "ulimit -%s"}.stdout or err.code .. ": " .. err.message)
+          if sb then sb:destroy() end
+        end
+        with(400) with(401)
+      ]]):format(limit, letter)}
+      local _, out, err = helper.run(command, {prefix = ("ulimit -%s 400 &&"):format(letter)})
+      local wanted = "^400\n\ninvalid: .*limits: " .. limit .. " = 401 .* 400 .*ulimit %-H" .. letter .. "[^\n]*\n$"
+      assert.message(out .. err).truthy(out:find(wanted))
+    end
+  end)
+
+  -- The kernel's keyrings are no namespace's: what a process inherits it may read and change.
+  it("has a session keyring of its own", function()
+    local calls = ({x86_64 = {248, 250}, aarch64 = {217, 219}})[host("uname -m")]
+    assert(calls, "the numbers of add_key and keyctl on this machine are not known here")
+    local add_key, keyctl = calls[1], calls[2]
+    local dir = helper.tmpdir()
+    -- KEYCTL_JOIN_SESSION_KEYRING is 1, the session keyring -3.
+    local with_key = helper.write(dir .. "/with_key.pl", ([[
+      syscall(%d, 1, 0) > 0 or do { print "no keyrings: $!\n"; exit 0 };
+      my ($type, $name, $payload) = ("user", "hostsecret", "payload of the host");
+      my $id = syscall(%d, $type, $name, $payload, length($payload), -3);
+      $id > 0 or die "add_key: $!";
+      $ENV{KEY} = $id;
+      exec @ARGV;
+    ]]):format(keyctl, add_key))
+    -- KEYCTL_READ is 11, KEYCTL_UPDATE 2.
+    local look = ([[
+      my $ring = "\0" x 4096;
+      my $n = syscall(%d, 11, -3, $ring, 4096, 0);
+      print "ring $n\n";
+      for my $id ($ENV{KEY}, unpack("l*", substr($ring, 0, $n > 0 ? $n : 0))) {
+        my ($payload, $new) = ("\0" x 256, "changed");
+        print "read ", syscall(%d, 11, $id + 0, $payload, 256, 0), " update ", syscall(%d, 2, $id + 0, $new, 7), "\n";
+      }
+    ]]):format(keyctl, keyctl, keyctl)
+    local recipe = helper.recipe(([==[
+      local nsbx = require "nsbx"
+      local sb <close> = nsbx.create{}
+      print(sb:exec("perl", {"-e", [=[%s]=]}, {env = {KEY = os.getenv "KEY"}}).stdout)
+    ]==]):format(look))
+    local status, out, err = helper.run({recipe}, {prefix = "perl " .. with_key})
+    assert.message(err).are.equal(0, status)
+    if out:find("^no keyrings: ") then
+      pending(out)
+    end
+    assert.are.equal("ring 0\nread -1 update -1\n\n", out)
+  end)
+
   it("refuses a limit that it cannot hold, by name", function()
     local ok, err = pcall(nsbx.local_backend, {limits = {memory = 1 << 20}})
     assert.is_false(ok)
@@ -220,6 +275,7 @@ describe("a local sandbox #user", function()
 
   -- bwrap that dies before it tied its child to its life would leave that child waiting for ever.
   it("leaves nothing when its making is cut short", function()
+    helper.agents_may_end_badly = true -- what is cut short is killed
     local tmp = host("mktemp -d")
     os.execute("chmod 777 " .. tmp)
     finally(function() os.execute("rm -rf " .. tmp) end)
