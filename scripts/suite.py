@@ -16,6 +16,7 @@ from tally import Tally
 CHECK_SECONDS = 300
 BUILD_SECONDS = 900
 SPEC_SECONDS = 300
+TSAN_PATIENCE = 4
 FUZZ_SECONDS, FUZZ_SECONDS_FULL = 5, 60
 SUITE_SECONDS, SUITE_SECONDS_FULL = 30 * 60, 80 * 60
 PLAIN_UID = 10001  # of nobody in particular; the sandboxes of root run as another
@@ -62,15 +63,20 @@ def native_tests(preset):
                properties.get("WORKING_DIRECTORY"), env)
 
 
-def native(tally, preset):
-    tests = list(native_tests(preset))
+def native(tally):
+    tests = list(native_tests("dev"))
     for file in tree.files("spec/native", ext="_test.c"):
         name = os.path.basename(file)[:-2]
         if tally.wants(f"native {name}") and name not in {test[0] for test in tests}:
             tally.fail(f"native {name}", "has no line in spec/native/CMakeLists.txt")
     for name, command, timeout, cwd, env in tests:
-        label = f"native {name}" + ("" if preset == "dev" else f" ({preset})")
-        tally.later(label, tally.counted, command, timeout, cwd=cwd, env=environment(**env))
+        tally.later(f"native {name}", tally.counted, command, timeout, cwd=cwd, env=environment(**env))
+
+
+def native_with_threads_watched(tally):
+    for name, command, timeout, cwd, env in native_tests("tsan"):
+        tally.later(f"native {name} (tsan)", tally.counted, command, timeout * TSAN_PATIENCE, cwd=cwd,
+                    env=environment(**env))
 
 
 def agents(tally):
@@ -226,10 +232,10 @@ def everything(tally, full):
             tempfile.TemporaryDirectory(prefix="nsbx-plain-") as plain_top:
         agents(tally)
         scripts(tally)
-        native(tally, "dev")
+        native(tally)
         specs(tally, plain_top)
         if full:
-            native(tally, "tsan")
+            native_with_threads_watched(tally)
         fuzz(tally, FUZZ_SECONDS_FULL if full else FUZZ_SECONDS, found)
         tally.finish()
 
