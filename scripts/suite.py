@@ -79,11 +79,12 @@ def native_with_threads_watched(tally):
                     env=environment(**env))
 
 
-def agents(tally):
-    """The agent by its wire, the sanitized one and the static one that is shipped."""
-    for preset in ("dev", "release"):
+def agents(tally, full):
+    """The agent by its wire: the sanitized one, the static one that is shipped, and with its threads watched."""
+    for preset in ["dev", "release"] + (["tsan"] if full else []):
         command = [sys.executable, path("spec/support/test_agent.py"), path("build", preset, "bin/nsbx-agent")]
-        tally.later(f"agent ({preset})", tally.counted, command, SPEC_SECONDS, env=environment())
+        seconds = SPEC_SECONDS * (TSAN_PATIENCE if preset == "tsan" else 1)
+        tally.later(f"agent ({preset})", tally.counted, command, seconds, env=environment())
 
 
 class Place:
@@ -230,7 +231,7 @@ def everything(tally, full):
         return
     with tempfile.TemporaryDirectory(prefix="nsbx-fuzz-") as found, \
             tempfile.TemporaryDirectory(prefix="nsbx-plain-") as plain_top:
-        agents(tally)
+        agents(tally, full)
         scripts(tally)
         native(tally)
         specs(tally, plain_top)
