@@ -113,10 +113,7 @@ static void open_cancel(struct nsbx_agent *agent, struct nsbx_channel *ch, json_
     w->ch = ch;
     nsbx_channel_set_events(ch, &events, w);
     nsbx_list_push(&rec->cancels, &w->node);
-    if (rec->execution)
-        nsbx_execution_end(rec->execution, NSBX_CAUSE_CANCELLED);
-    else
-        nsbx_cancel_unconfirmed(agent, rec); /* its keeper was killed */
+    nsbx_execution_end(rec->execution, NSBX_CAUSE_CANCELLED); /* one that is neither reserved nor terminal has it */
 }
 
 const struct nsbx_agent_op nsbx_agent_op_cancel = {"cancel-execution", open_cancel};

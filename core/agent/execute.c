@@ -7,6 +7,7 @@
 #include "loop/work.h"
 
 #include <errno.h>
+#include <signal.h>
 
 static json_t *result_json(const struct nsbx_execution *x, bool pipes_open)
 {
@@ -137,9 +138,13 @@ static void on_drain_timer(void *ud)
     nsbx_execution_advance(x);
 }
 
+/* A keeper that somebody stopped can end nothing: it is given up, and what is below it with it. One that does its work and does not come
+ * to the end of it is the other case: something cannot be killed, and that is to be known. */
 static void on_confirm(void *ud)
 {
     struct nsbx_execution *x = ud;
+    if (x->keeper && nsbx_keeper_give_up(x->keeper))
+        return; /* on_lost follows */
     nsbx_agent_fence(x->agent, "the end of an execution was not confirmed in time");
     if (x->record)
         nsbx_cancel_unconfirmed(x->agent, x->record);
@@ -198,8 +203,8 @@ static void on_tree_end(void *ud)
     nsbx_execution_advance(x);
 }
 
-/* Somebody killed the keeper: what is below it may run on, and nobody can tell. The record never becomes terminal, so that a cancel
- * of it is answered with the truth. */
+/* Somebody killed the keeper, and the kernel the leader with it. Other processes of the tree may run on in the background, as processes
+ * of the sandbox that belong to no execution any more: the execution itself is over, and has failed. */
 static void on_lost(void *ud, const struct nsbx_err *err)
 {
     struct nsbx_execution *x = ud;
@@ -207,19 +212,14 @@ static void on_lost(void *ud, const struct nsbx_err *err)
     nsbx_log(NSBX_LOG_WARN, "execute: %s", err->message);
     nsbx_keeper_close(x->keeper, false);
     x->keeper = NULL;
-    if (x->answered) {
+    bool known = x->leader_exited && x->cause == NSBX_CAUSE_NONE && !x->request.wait_pipes;
+    if (x->answered || known) { /* the result is what it is */
         nsbx_execution_advance(x);
         return;
     }
-    if (x->record && !x->settled) {
-        if (x->record->state != NSBX_RECORD_EXITED)
-            nsbx_registry_advance(x->record, NSBX_RECORD_EXITED);
-        nsbx_cancel_unconfirmed(x->agent, x->record);
-        x->record->execution = NULL;
-        x->record = NULL;
-    }
     nsbx_fault_set(&fault,
-                   "execution_lost: the process that kept this command was killed; what it started may still run");
+                   "execution_lost: the process that kept this command was killed, and the command with it; "
+                   "what else it started may still run");
     fail(x, true, &fault);
 }
 
@@ -242,6 +242,7 @@ static void fill_spawn(const struct nsbx_execution *x, struct nsbx_spawn *spawn)
     spawn->envp = (const char *const *)x->request.envp;
     spawn->cwd_fd = x->cwd_fd;
     spawn->new_session = true;
+    spawn->parent_death_signal = SIGKILL; /* of its keeper's death */
     for (int to = 0; to < 3; to++)
         if (x->child_fds[to] >= 0)
             spawn->fds[spawn->n_fds++] = (struct nsbx_fd_map){x->child_fds[to], to};

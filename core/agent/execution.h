@@ -52,7 +52,6 @@ struct nsbx_execution {
     bool drained;     /* waited long enough for the pipes */
     bool answered;    /* the result or an error is told */
     bool settled;     /* the record is terminal, or was never there */
-    bool lost;        /* the keeper was killed: what is below it is unknown */
     int cwd_fd;       /* where the command starts; -errno when it could not be opened or made */
     int child_fds[3]; /* the command's ends of its pipes until it is started; -1 = none */
 };

@@ -241,6 +241,12 @@ int nsbx_child_kill(struct nsbx_child *c, int signo, struct nsbx_err *err)
     return nsbx_err_sys(err, errno, "cannot send signal %d to process %d", signo, (int)c->pid);
 }
 
+bool nsbx_child_stopped(const struct nsbx_child *c)
+{
+    siginfo_t si = {0};
+    return waitid(P_PIDFD, (id_t)c->pidfd, &si, WSTOPPED | WNOHANG | WNOWAIT | __WALL) == 0 && si.si_pid;
+}
+
 /* ---- one program ---- */
 
 /* Blocks until the child has exec'ed (the pipe closes) or says why it could not. */

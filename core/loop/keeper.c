@@ -166,6 +166,14 @@ int nsbx_keeper_end(struct nsbx_keeper *k, uint32_t grace_ms, struct nsbx_err *e
     return nsbx_err_sys(err, sys, "cannot end %s", k->names.file);
 }
 
+bool nsbx_keeper_give_up(struct nsbx_keeper *k)
+{
+    if (k->gone || !nsbx_child_stopped(k->process))
+        return false;
+    nsbx_child_kill(k->process, SIGKILL, NULL);
+    return true;
+}
+
 pid_t nsbx_keeper_pid(const struct nsbx_keeper *k)
 {
     return nsbx_child_pid(k->process);

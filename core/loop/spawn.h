@@ -94,6 +94,8 @@ int nsbx_keeper_signal(struct nsbx_keeper *k, int signo, bool tree, struct nsbx_
 /* Ends the tree: TERM (and CONT, for what is stopped) to the leader's group, grace, STOP until two walks agree, KILL, reap.
  * on_tree_end follows. Without grace there is no TERM. Idempotent; a shorter grace shortens a running one. */
 int nsbx_keeper_end(struct nsbx_keeper *k, uint32_t grace_ms, struct nsbx_err *err);
+/* Kills a keeper that is stopped (a command of its own user can do that again and again): on_lost follows. False: it is not. */
+bool nsbx_keeper_give_up(struct nsbx_keeper *k);
 /* No callback after it. What still runs lives on (kill=false), or is ended without grace (kill=true); the keeper ends with
  * it. NULL is fine. */
 void nsbx_keeper_close(struct nsbx_keeper *k, bool kill);
@@ -106,7 +108,7 @@ size_t nsbx_reap_strangers(void);
  * in any other process. */
 void nsbx_end_namespace(void);
 
-const char *nsbx_signal_name(int signo);   /* "SIGTERM"; NULL when unknown */
+const char *nsbx_signal_name(int signo);   /* "SIGTERM", "SIGRTMIN+3"; NULL when unknown */
 int nsbx_signal_of_name(const char *name); /* "SIGTERM" or "TERM" in any case; 0 when unknown */
 
 #endif

@@ -35,4 +35,7 @@ int nsbx_child_await(struct nsbx_child *c, struct nsbx_err *err) __attribute__((
 /* Waits, blocking, for one that is known to be ending, before nsbx_child_await. */
 void nsbx_child_reap_now(struct nsbx_child *c);
 
+/* It is there, but a signal has stopped it. */
+bool nsbx_child_stopped(const struct nsbx_child *c);
+
 #endif

@@ -26,9 +26,11 @@ struct nsbx_exec_request {
     bool combine;        /* with collect: stderr is appended to stdout in order of arrival */
 };
 
+enum { NSBX_EXEC_SIGNAL = 24 };
+
 struct nsbx_exec_result {
     int64_t exit_code;
-    int signal; /* 0 = none */
+    char signal[NSBX_EXEC_SIGNAL]; /* its name, in the guest's words; "" = none */
     bool timed_out, stdout_truncated, stderr_truncated, pipes_open, maybe_lossy;
     int64_t duration_ms;
     uint8_t *out, *err; /* collected bytes, or NULL */

@@ -73,8 +73,8 @@ static void over_incomplete(struct nsbx_exec *x, const struct nsbx_err *cause)
     struct nsbx_err err;
     char known[64] = "";
     int code = cause->code == NSBX_E_PROTOCOL || cause->code == NSBX_E_LIMIT ? cause->code : NSBX_E_STREAM_LOST;
-    if (x->ack.has_result && x->ack.result.signal)
-        snprintf(known, sizeof known, " (by signal %d)", x->ack.result.signal);
+    if (x->ack.has_result && *x->ack.result.signal)
+        snprintf(known, sizeof known, " (by %s)", x->ack.result.signal);
     else if (x->ack.has_result)
         snprintf(known, sizeof known, " (exit code %lld)", (long long)x->ack.result.exit_code);
     nsbx_err_reason(&err, code, "RemoteResultIncompleteError",

@@ -1,7 +1,7 @@
 #include "exec_result_priv.h"
 
 #include "base/util.h"
-#include "loop/spawn.h"
+#include "guest_priv.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -56,6 +56,7 @@ int nsbx_exec_read_result(const json_t *frame, struct nsbx_exec_result *result, 
         if (result->signal == 0)
             return wrong(err, "signal of a result");
         if (result->exit_code >= 0)
+        nsbx_guest_one_line(result->signal, sizeof result->signal, json_string_value(signal));
             return wrong(err, "a result with a signal and an exit code");
     }
     return 0;

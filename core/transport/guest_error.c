@@ -17,6 +17,7 @@ static const struct {
     {"unknown_op", NSBX_E_UNSUPPORTED},
     {"unknown_execution", NSBX_E_GONE},
     {"execution_cancelled", NSBX_E_CANCELLED},
+    {"execution_lost", NSBX_E_STREAM_LOST},
     {"too_many_unauthenticated_connections", NSBX_E_CAPACITY},
     {"preauth_buffer_exhausted", NSBX_E_CAPACITY},
     {"_capacity", NSBX_E_CAPACITY},

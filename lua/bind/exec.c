@@ -4,8 +4,6 @@
 #include "request.h"
 #include "sandbox.h"
 
-#include "loop/spawn.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -35,11 +33,9 @@ void nsbx_push_result(lua_State *L, const struct nsbx_exec_result *r, bool with_
     lua_createtable(L, 0, 10);
     lua_pushinteger(L, r->exit_code);
     lua_setfield(L, -2, "exit_code");
-    if (r->signal) {
-        const char *name = nsbx_signal_name(r->signal);
-        lua_pushstring(L, name ? name : lua_pushfstring(L, "SIG%d", r->signal));
+    if (*r->signal) {
+        lua_pushstring(L, r->signal);
         lua_setfield(L, -2, "signal");
-        lua_settop(L, name ? lua_gettop(L) : lua_gettop(L) - 1);
     }
     lua_pushnumber(L, (lua_Number)r->duration_ms / 1000);
     lua_setfield(L, -2, "duration");

@@ -63,6 +63,19 @@ describe("exec #agent", function()
       local result = sh("kill -" .. name .. " $$")
       assert.are.same({ -1, "SIG" .. name, false }, { result.exit_code, result.signal, result.timed_out })
     end
+    for number, name in pairs({ [32] = "SIG32", [34] = "SIGRTMIN", [35] = "SIGRTMIN+1", [64] = "SIGRTMAX" }) do
+      local result = sh("kill -" .. number .. " $$")
+      assert.are.same({ -1, name }, { result.exit_code, result.signal })
+    end
+  end)
+
+  it("says that a command was lost, and goes on", function()
+    local begun = nsbx.now()
+    local result, err = nsbx.try(sh, "kill -9 $PPID; sleep 100")
+    assert.is_nil(result)
+    assert.are.same({ "stream_lost", "execution_lost" }, { err.code, err.reason })
+    assert.is_true(nsbx.now() - begun < 1)
+    assert.are.equal(3, sh("exit 3").exit_code)
   end)
 
   it("sets variables and the directory", function()

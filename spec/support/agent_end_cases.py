@@ -195,24 +195,75 @@ def test_signal_of_a_tree(program):
             wait_until(lambda p=pid: not alive(p))
 
 
+def lost(a, script, **body):
+    """A command that ends what keeps it: an execution that failed, within a second, and an agent that goes on."""
+    name = a.reserve()
+    start = time.monotonic()
+    frames = a.stream("execute", {"executionId": name, "command": "sh", "args": ["-c", script], **body})
+    assert error_of(frames[-1:]).startswith("execution_lost: "), frames
+    took = time.monotonic() - start
+    r = a.call("cancel-execution", {"executionId": name})
+    keys(r, "ok", "guestBootId", "state", "started", "error")
+    equal((r["state"], r["started"]), ("failed", True))
+    equal(a.call("signal-execution", {"executionId": name, "signal": "SIGTERM"})["delivered"], False)
+    equal(a.call("healthz")["ok"], True)
+    equal(a.sh("exit 7")[2]["exitCode"], 7)
+    return took
+
+
 def test_a_killed_keeper(program):
-    """A command that kills what keeps it: its outcome is unknown, and no answer says otherwise."""
+    with Agent(program, quiet=False) as a:
+        assert lost(a, "echo $$ > leader; setsid sleep 1.5 & echo $! > other; kill -KILL $PPID; sleep 100") < 1
+        wait_until(lambda: not alive(int(open(a.path("leader")).read())), what="the leader's end")
+        other = int(open(a.path("other")).read())
+        assert alive(other), "a process in the background is no concern of the execution's any more"
+        wait_until(lambda: not alive(other))
+        # The leader has ended and its result is known: it counts.
+        equal(a.sh("k=$PPID; (sleep 0.1; kill -KILL $k; sleep 0.3) & exit 4")[2]["exitCode"], 4)
+
+
+def test_a_killed_keeper_while_it_ends(program):
+    """The cancel and the stream say the same."""
     with Agent(program, quiet=False) as a:
         name = a.reserve()
-        frames = a.stream("execute", {"executionId": name, "command": "sh", "args": ["-c", "kill -KILL $PPID; sleep 0.5"]})
-        assert error_of(frames).startswith("execution_lost: "), frames
+        script = "trap 'kill -KILL $PPID; sleep 100' TERM; echo ready; while :; do sleep 0.05; done"
+        with a.open("execute", {"executionId": name, "command": "sh", "args": ["-c", script]}) as c:
+            equal(c.frame()["data"], "ready\n")
+            start = time.monotonic()
+            equal(a.call("cancel-execution", {"executionId": name})["state"], "failed")
+            assert error_of(c.rest()).startswith("execution_lost: ")
+            assert time.monotonic() - start < 1.2
         equal(a.call("healthz")["ok"], True)
-        r = a.call("cancel-execution", {"executionId": name})
-        keys(r, "ok", "guestBootId", "error", "message")
-        equal((r["ok"], r["error"]), (False, "cancellation_unconfirmed"))
-        # The fence, as published.
-        h = a.call("healthz")
-        keys(h, "ok", "protocolVersion", "features", "retiring")
-        equal((h["ok"], h["retiring"]), (False, True))
-        for op in ("reserve-execution", "execute", "read-file", "walk"):
-            equal(a.call(op, {}), {"ok": False, "error": "agent_retiring"})
-        equal(a.call("no-such-op")["ok"], False)
-        equal(a.call("cancel-execution", {"executionId": name})["error"], "cancellation_unconfirmed")
+
+
+def test_a_stopped_keeper(program):
+    """One that is stopped again whenever it is woken can end nothing; it is given up in the time that there is for an end."""
+    env = {"NAMZU_AGENT_CANCEL_GRACE_MS": "100", "NAMZU_AGENT_CANCEL_CONFIRM_TIMEOUT_MS": "500"}
+    with Agent(program, quiet=False, env=env) as a:
+        equal(a.sh("kill -STOP $PPID; sleep 100", timeoutMs=200)[2]["timedOut"], True)  # stopped once: it is woken
+        stopper = "trap '' TERM; k=$PPID; while :; do kill -STOP $k; done"
+        assert lost(a, stopper, timeoutMs=200) < 3
+
+
+def test_an_end_that_is_not_confirmed(program):
+    """The fence, as published."""
+    env = {"NAMZU_AGENT_CANCEL_GRACE_MS": "2000", "NAMZU_AGENT_CANCEL_CONFIRM_TIMEOUT_MS": "100"}
+    with Agent(program, quiet=False, env=env) as a:
+        name = a.reserve()
+        with a.open("execute", {"executionId": name, "command": "sh", "args": ["-c", "trap '' TERM; echo; while :; do sleep 0.1; done"]}) as c:
+            c.frame()
+            r = a.call("cancel-execution", {"executionId": name})
+            keys(r, "ok", "guestBootId", "error", "message")
+            equal((r["ok"], r["error"]), (False, "cancellation_unconfirmed"))
+            h = a.call("healthz")
+            keys(h, "ok", "protocolVersion", "features", "retiring")
+            equal((h["ok"], h["retiring"]), (False, True))
+            for op in ("reserve-execution", "execute", "read-file", "walk"):
+                equal(a.call(op, {}), {"ok": False, "error": "agent_retiring"})
+            equal(a.call("no-such-op")["ok"], False)
+            equal(a.call("cancel-execution", {"executionId": name})["error"], "cancellation_unconfirmed")
+            equal(c.rest()[-1]["signal"], "SIGKILL")
+        equal(a.call("cancel-execution", {"executionId": name})["state"], "cancelled")
 
 
 # ---- the rest ----

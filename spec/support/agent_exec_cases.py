@@ -153,6 +153,8 @@ def test_exit_codes_and_signals(program):
         for name in ("HUP", "INT", "QUIT", "ABRT", "USR1", "SEGV", "PIPE", "ALRM", "TERM", "KILL", "SYS"):
             result = a.sh(f"ulimit -c 0; kill -{name} $$")[2]
             equal((result["exitCode"], result["signal"]), (-1, "SIG" + name))
+        for number, name in ((32, "SIG32"), (33, "SIG33"), (34, "SIGRTMIN"), (49, "SIGRTMIN+15"), (50, "SIGRTMAX-14"), (64, "SIGRTMAX")):
+            equal(a.sh(f"kill -{number} $$")[2]["signal"], name)
 
 
 def test_cwd(program):
