@@ -51,13 +51,12 @@ int nsbx_exec_read_result(const json_t *frame, struct nsbx_exec_result *result, 
         !read_flag(frame, "stderrTruncated", &result->stderr_truncated) ||
         !read_flag(frame, "pipesOpen", &result->pipes_open))
         return wrong(err, "a flag of a result");
-    if (signal) {
-        result->signal = json_is_string(signal) ? nsbx_signal_of_name(json_string_value(signal)) : 0;
-        if (result->signal == 0)
+    if (signal) { /* a name that is new to us is a name all the same */
+        if (!json_is_string(signal) || json_string_length(signal) == 0)
             return wrong(err, "signal of a result");
         if (result->exit_code >= 0)
-        nsbx_guest_one_line(result->signal, sizeof result->signal, json_string_value(signal));
             return wrong(err, "a result with a signal and an exit code");
+        nsbx_guest_one_line(result->signal, sizeof result->signal, json_string_value(signal));
     }
     return 0;
 }
