@@ -61,16 +61,6 @@ static void stop_agent(void)
     CHECK_INT(system(command), 0);
 }
 
-static int open_descriptors(void)
-{
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir && readdir(dir))
-        n++;
-    closedir(dir);
-    return n;
-}
-
 static bool busy(void)
 {
     return !nsbx_list_empty(&agent.tasks) || !nsbx_list_empty(&agent.executions) ||
@@ -120,7 +110,7 @@ static void torture(const char *request, const char *want)
     REQUIRE(converse(request, reply, sizeof reply));
     unsigned long asked = nsbx_alloc_count();
     CHECK(asked > 5);
-    int before = open_descriptors();
+    int before = count_fds();
     for (unsigned long n = 1; n <= asked; n++) {
         nsbx_alloc_fail_at(n);
         bool ended = converse(request, reply, sizeof reply);
@@ -128,7 +118,7 @@ static void torture(const char *request, const char *want)
         REQUIRE(ended);
         CHECK(converse("{\"op\":\"healthz\"}", reply, sizeof reply) && strstr(reply, "\"ok\":true"));
     }
-    CHECK(open_descriptors() <= before + 1);
+    CHECK(count_fds() <= before + 1);
     CHECK(converse(request, reply, sizeof reply) && strstr(reply, want));
 }
 

@@ -2,6 +2,7 @@
 #ifndef NSBX_SPEC_HARNESS_H
 #define NSBX_SPEC_HARNESS_H
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -56,6 +57,23 @@ static int harness_case_failed;
         } else                                                                                                     \
             harness_passed++;                                                                                      \
     } while (0)
+/* The entries of a /proc/PID/fd; -1 when there is none. */
+static inline int count_fds_in(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return -1;
+    int n = 0;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        n += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(dir);
+    return n;
+}
+/* The open descriptors of this process, and the one that this takes. */
+static inline int count_fds(void)
+{
+    return count_fds_in("/proc/self/fd");
+}
 /* The last statement of main. A crash before it never counts as success: the runner wants this line. */
 static inline int harness_done(void)
 {

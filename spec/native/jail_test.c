@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -38,16 +37,6 @@ static void put(const char *path, const char *text)
 static void link_to(const char *target, const char *name)
 {
     CHECK_INT(symlink(target, in(root, name)), 0);
-}
-
-static int open_descriptors(void)
-{
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir && readdir(dir))
-        n++;
-    closedir(dir);
-    return n;
 }
 
 /* What opening `path` for reading says: the file's text, or the fault's. */
@@ -321,9 +310,9 @@ static void case_of(void (*body)(void))
     make_tree();
     REQUIRE(nsbx_jail_new(&jail, root, NULL, NULL, NULL) == 0);
     CHECK_STR(content("f"), "f");
-    int before = open_descriptors();
+    int before = count_fds();
     body();
-    CHECK_INT(open_descriptors(), before);
+    CHECK_INT(count_fds(), before);
     nsbx_jail_free(jail);
     remove_tree();
 }

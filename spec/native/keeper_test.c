@@ -55,7 +55,7 @@ static void codes_and_signals(void)
 static void fails(struct command *c, int code, int sys, const char *text)
 {
     struct story s = {0};
-    int fds = count_fds("/proc/self/fd");
+    int fds = count_fds();
     if (!begin(&s, c))
         return;
     finish(&s);
@@ -67,7 +67,7 @@ static void fails(struct command *c, int code, int sys, const char *text)
         fprintf(stderr, "the message \"%s\" does not have \"%s\"\n", s.err.message, text);
         harness_case_failed = 1;
     }
-    CHECK_INT(count_fds("/proc/self/fd"), fds);
+    CHECK_INT(count_fds(), fds);
     check_clean(NULL);
 }
 
@@ -110,7 +110,7 @@ static void a_keeper_holds_nothing(void)
     CHECK(turn_until(&s.started, 5000));
     turn_until(NULL, 20);
     snprintf(path, sizeof path, "/proc/%d/fd", (int)nsbx_keeper_pid(s.keeper));
-    CHECK_INT(count_fds(path), 2);
+    CHECK_INT(count_fds_in(path), 2);
     snprintf(path, sizeof path, "/proc/%d/cwd", (int)nsbx_keeper_pid(s.keeper));
     ssize_t n = readlink(path, link, sizeof link);
     CHECK(n == 1 && link[0] == '/');
@@ -395,7 +395,7 @@ static void many_at_once(void)
 {
     enum { N = 40 };
     static struct story s[N];
-    int fds = count_fds("/proc/self/fd");
+    int fds = count_fds();
     memset(s, 0, sizeof s);
     for (int i = 0; i < N; i++) {
         COMMAND(c, "orphans-stay", "kp-n", "1");
@@ -407,7 +407,7 @@ static void many_at_once(void)
     for (int i = 0; i < N; i++)
         finish(&s[i]);
     turn_until(NULL, 5);
-    CHECK_INT(count_fds("/proc/self/fd"), fds);
+    CHECK_INT(count_fds(), fds);
     check_clean("kp-n");
 }
 

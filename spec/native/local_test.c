@@ -182,30 +182,19 @@ static void failures_name_the_thing(void)
     }
 }
 
-static int open_descriptors(void)
-{
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir && readdir(dir))
-        n++;
-    if (dir)
-        closedir(dir);
-    return n;
-}
-
 static void nothing_leaks_over_many(void)
 {
     struct nsbx_local_options options = {.uid = -1};
     struct nsbx_local *l = create(&options);
     REQUIRE(l != NULL);
     destroy(l);
-    int before = open_descriptors();
+    int before = count_fds();
     for (int i = 0; i < 10; i++) {
         l = create(&options);
         REQUIRE(l != NULL);
         destroy(l);
     }
-    CHECK_INT(open_descriptors(), before);
+    CHECK_INT(count_fds(), before);
     CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
 }
 

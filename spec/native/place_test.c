@@ -212,30 +212,19 @@ static void a_prepared_base_is_refused(void)
     setenv("TMPDIR", scratch, 1);
 }
 
-static int open_descriptors(void)
-{
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir && readdir(dir))
-        n++;
-    if (dir)
-        closedir(dir);
-    return n;
-}
-
 int main(void)
 {
     strcpy(scratch, "/tmp/nsbx-place-XXXXXX");
     if (!mkdtemp(scratch))
         return 2;
-    int before = open_descriptors();
+    int before = count_fds();
     RUN(links_are_removed_and_never_followed);
     RUN(any_depth_takes_bounded_descriptors);
     RUN(directories_without_permissions_go_too);
     RUN(what_cannot_be_removed_is_named);
     RUN(a_prepared_base_is_refused);
     RUN(the_next_create_sweeps_the_dead_and_spares_the_living);
-    CHECK_INT(open_descriptors(), before);
+    CHECK_INT(count_fds(), before);
     harness_failed += harness_case_failed;
     char base[128];
     snprintf(base, sizeof base, "%s/nsbx-%ld", scratch, (long)geteuid());

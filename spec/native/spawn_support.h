@@ -235,18 +235,6 @@ static inline bool childless(void)
     return waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 && errno == ECHILD;
 }
 
-static inline int count_fds(const char *path)
-{
-    int count = 0;
-    DIR *dir = opendir(path);
-    if (!dir)
-        return -1;
-    for (struct dirent *entry; (entry = readdir(dir));)
-        count += entry->d_name[0] != '.';
-    closedir(dir);
-    return count;
-}
-
 /* ---- specs of commands ---- */
 
 /* The helper with these arguments and nothing else given; `argv` has its role first and ends with NULL. */

@@ -11,7 +11,6 @@
 #include "loop/timer.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -21,17 +20,6 @@
 
 static struct nsbx_loop *loop;
 static int fds_before;
-
-static inline int count_fds(void)
-{
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir && readdir(dir))
-        n++;
-    if (dir)
-        closedir(dir);
-    return n;
-}
 
 static inline void rig_open(void)
 {
@@ -335,13 +323,16 @@ static inline void end_pair(struct end *a, struct end *b)
     rig_close();
 }
 
-/* Runs a case once for each kind, named "case [kind]". */
-#define RUN_KINDS(fn)                                                                                              \
+/* Runs a case once for each kind that has it, named "case [kind]". */
+#define RUN_KINDS(fn) RUN_KINDS_IF(fn, true)
+#define RUN_DUPLEX_KINDS(fn) RUN_KINDS_IF(fn, kind->duplex)
+#define RUN_KINDS_IF(fn, has)                                                                                      \
     for (size_t i_ = 0; i_ < NSBX_LEN(kinds); i_++) {                                                              \
         static char name_[128];                                                                                    \
         kind = &kinds[i_];                                                                                         \
         snprintf(name_, sizeof name_, "%s [%s]", #fn, kind->label);                                                \
-        run_case(fn, name_);                                                                                       \
+        if (has)                                                                                                   \
+            run_case(fn, name_);                                                                                   \
     }
 static inline void run_case(void (*fn)(void), const char *name)
 {
