@@ -109,7 +109,8 @@ static void exit_now(lua_State *L, struct nsbx_sched *s);
 bool nsbx_sched_turn(lua_State *L, struct nsbx_sched *s, bool others)
 {
     struct nsbx_loop *loop = nsbx_sched_loop(L);
-    nsbx_sched_take_signal(s);
+    if (nsbx_sched_take_signal(s))
+        return true; /* it may have ended what is waited for */
     nsbx_pins_sweep(L, s);
     if (others && s->n_ready > 0) {
         step_ready(L, s);
@@ -266,15 +267,16 @@ void nsbx_sched_interrupt(int signo)
     lua_sethook(s->running, interrupted, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
 
-void nsbx_sched_take_signal(struct nsbx_sched *s)
+bool nsbx_sched_take_signal(struct nsbx_sched *s)
 {
     if (!s->signo || s->signal_taken)
-        return;
+        return false;
     s->signal_taken = true;
     lua_sethook(s->running, NULL, 0, 0);
     const char *name = nsbx_signal_name(s->signo);
     nsbx_task_cancel(&s->chunk, name);
     cancel_all(s, name);
+    return true;
 }
 
 /* ---- life ---- */

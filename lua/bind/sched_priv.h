@@ -82,7 +82,8 @@ void nsbx_push_cancelled(lua_State *L, struct nsbx_task *t, const char *op);
 
 /* One turn of everything, for a wait on the spot: steps tasks when `others`, then turns the loop. False: nothing is left that could happen. */
 bool nsbx_sched_turn(lua_State *L, struct nsbx_sched *s, bool others);
-void nsbx_sched_take_signal(struct nsbx_sched *s);
+/* Acts on a signal that came: cancels everything, once. True when it did. */
+bool nsbx_sched_take_signal(struct nsbx_sched *s);
 void nsbx_sched_make_ready(struct nsbx_task *t);
 /* os.exit. */
 int nsbx_sched_exit(lua_State *L);

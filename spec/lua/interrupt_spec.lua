@@ -54,6 +54,23 @@ describe("a signal #user", function()
     assert.is_truthy(rest:find("closing\tstill there\n", 1, true), rest)
   end)
 
+  it("is acted on at once while the main chunk waits alone", function()
+    for name, status in pairs(signals) do
+      local recipe = helper.start_recipe([[
+        local nsbx = require "nsbx"
+        local sb <close> = nsbx.create{}
+        io.stdout:write("ready\n") io.stdout:flush()
+        sb:exec("sleep", {"100"})
+      ]])
+      helper.read_until(recipe, "ready")
+      nsbx.sleep(0.5) -- until it waits, with nothing else to happen
+      local begin = nsbx.now()
+      helper.signal(recipe, name)
+      assert.are.equal(status, (helper.ended(recipe)))
+      assert.is_true(nsbx.now() - begin < 15) -- the last resort comes after 30
+    end
+  end)
+
   it("of a reader that went away does so too", function()
     local tmp = helper.tmpdir()
     assert(os.execute("chmod 755 " .. tmp))
