@@ -310,7 +310,7 @@ static int check_bind(const struct nsbx_local_bind *bind, const char *option, st
         return nsbx_err_set(err, NSBX_E_INVALID, "%s: '%s' cannot be replaced (use root_fs or workspace)", option,
                             norm);
     for (size_t i = 0; i < NSBX_LEN(reserved); i++)
-        if (nsbx_path_within(reserved[i], norm))
+        if (nsbx_path_within(reserved[i], norm) || nsbx_path_within(norm, reserved[i]))
             return nsbx_err_set(err, NSBX_E_INVALID, "%s: '%s' cannot be replaced", option, norm);
     if (access(bind->source, F_OK) < 0)
         return nsbx_err_sys(err, errno, "%s: '%s'", option, bind->source);

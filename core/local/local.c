@@ -59,8 +59,8 @@ struct nsbx_local {
     bool forced;                          /* SIGKILL was sent */
     struct nsbx_op *waiters[MAX_WAITERS]; /* destroy calls */
     size_t n_waiters;
-    struct nsbx_err remove_err;
-    bool abandoned; /* freed by its user: frees itself at the end */
+    struct nsbx_err end_err; /* why the end is not a clean one */
+    bool abandoned;          /* freed by its user: frees itself at the end */
 };
 
 static void set_state(struct nsbx_local *l, enum state to)
@@ -90,8 +90,9 @@ static void release(struct nsbx_local *l)
 
 /* ---- the end ---- */
 
-static void finish_end(struct nsbx_local *l, const struct nsbx_err *err)
+static void finish_end(struct nsbx_local *l)
 {
+    const struct nsbx_err *err = l->end_err.code ? &l->end_err : NULL;
     set_state(l, ENDED);
     nsbx_place_close(&l->place);
     for (size_t i = 0; i < l->n_waiters; i++) {
@@ -117,14 +118,14 @@ static void finish_end(struct nsbx_local *l, const struct nsbx_err *err)
 static void work_remove(void *ud)
 {
     struct nsbx_local *l = ud;
-    if (nsbx_place_remove(&l->place, &l->remove_err) == 0)
-        l->remove_err.code = 0;
+    if (nsbx_place_remove(&l->place, &l->end_err) == 0)
+        l->end_err.code = 0;
 }
 
 static void on_removed(void *ud)
 {
     struct nsbx_local *l = ud;
-    finish_end(l, l->remove_err.code ? &l->remove_err : NULL);
+    finish_end(l);
 }
 
 static void remove_files(struct nsbx_local *l)
@@ -190,10 +191,9 @@ static void on_timer(void *ud)
         nsbx_timer_start(l->timer, TEARDOWN_LIMIT_MS);
         return;
     }
-    struct nsbx_err err = {0};
-    nsbx_err_set(&err, NSBX_E_UNKNOWN_OUTCOME,
+    nsbx_err_set(&l->end_err, NSBX_E_UNKNOWN_OUTCOME,
                  "the end of %s could not be confirmed: its processes were killed and did not go", l->place.name);
-    finish_end(l, &err);
+    finish_end(l);
 }
 
 /* ---- the beginning ---- */
@@ -239,8 +239,13 @@ static void on_leader_exit(void *ud, const struct nsbx_exit *how)
     if (l->state == READY) {
         /* Who asks after it need not wait for an answer. */
         struct nsbx_err gone = {0};
-        nsbx_err_set(&gone, NSBX_E_GONE, "the sandbox has ended by itself (exit %d, signal %d)", how->code,
-                     how->signal);
+        if (how->signal)
+            nsbx_err_set(&gone, NSBX_E_GONE, "the sandbox was ended from outside (%s)",
+                         nsbx_signal_name(how->signal));
+        else if (!how->known)
+            nsbx_err_set(&gone, NSBX_E_GONE, "the sandbox was ended from outside");
+        else
+            nsbx_err_set(&gone, NSBX_E_GONE, "the sandbox has ended by itself (exit %d)", how->code);
         nsbx_guest_gone(l->guest, &gone);
     }
     force_end(l); /* usually there is nothing left to end */
@@ -556,7 +561,7 @@ struct nsbx_op *nsbx_local_destroy(struct nsbx_local *l, int64_t timeout_ms)
     if (!op)
         return NULL;
     if (l->state == ENDED) {
-        nsbx_op_finish(op, l->remove_err.code ? &l->remove_err : NULL);
+        nsbx_op_finish(op, l->end_err.code ? &l->end_err : NULL);
         return op;
     }
     l->waiters[l->n_waiters++] = nsbx_op_ref(op);

@@ -152,7 +152,7 @@ static void a_kept_workspace_outlives_its_sandbox(void)
 static void failures_name_the_thing(void)
 {
     static const struct nsbx_local_bind missing = {"/no/such/place", "/data"}, reserved = {"/usr", "/proc/x"},
-                                        odd = {"/usr", "/a/../b"};
+                                        odd = {"/usr", "/a/../b"}, hiding = {"/usr", "/run"};
     static const struct {
         struct nsbx_local_options options;
         int code;
@@ -165,6 +165,7 @@ static void failures_name_the_thing(void)
         {{.uid = -1, .root_fs = "relative"}, NSBX_E_INVALID, "absolute"},
         {{.uid = -1, .read_only = &missing, .n_read_only = 1}, NSBX_E_NOT_FOUND, "read_only: '/no/such/place'"},
         {{.uid = -1, .read_write = &reserved, .n_read_write = 1}, NSBX_E_INVALID, "read_write: '/proc/x'"},
+        {{.uid = -1, .read_only = &hiding, .n_read_only = 1}, NSBX_E_INVALID, "read_only: '/run'"},
         {{.uid = -1, .read_only = &odd, .n_read_only = 1}, NSBX_E_INVALID, "plain path"},
         {{.uid = -1, .agent = "/bin/true"}, NSBX_E_IO, "ended before it answered"},
     };
