@@ -9,14 +9,23 @@
 #include <errno.h>
 #include <signal.h>
 
+/* A timeout is told as the end by a signal that it is, also when only what the leader left behind was ended by it. */
+static struct nsbx_exit exit_told(const struct nsbx_execution *x)
+{
+    if (x->cause != NSBX_CAUSE_TIMEOUT || x->exit.signal)
+        return x->exit;
+    return (struct nsbx_exit){.known = true, .code = -1, .signal = SIGTERM};
+}
+
 static json_t *result_json(const struct nsbx_execution *x, bool pipes_open)
 {
-    json_t *result = json_pack("{s:I, s:b, s:I}", "exitCode", (json_int_t)x->exit.code, "timedOut",
+    const struct nsbx_exit exit = exit_told(x);
+    json_t *result = json_pack("{s:I, s:b, s:I}", "exitCode", (json_int_t)exit.code, "timedOut",
                                x->cause == NSBX_CAUSE_TIMEOUT, "durationMs", (json_int_t)x->duration_ms);
-    const char *signal = x->exit.signal ? nsbx_signal_name(x->exit.signal) : NULL;
+    const char *signal = exit.signal ? nsbx_signal_name(exit.signal) : NULL;
     bool bad =
-        x->exit.signal &&
-        json_object_set_new(result, "signal", signal ? json_string(signal) : json_sprintf("SIG%d", x->exit.signal));
+        exit.signal &&
+        json_object_set_new(result, "signal", signal ? json_string(signal) : json_sprintf("SIG%d", exit.signal));
     bad = bad || json_object_set_new(result, "stdoutTruncated", json_boolean(x->pipes[0].truncated));
     bad = bad || json_object_set_new(result, "stderrTruncated", json_boolean(x->pipes[1].truncated));
     if (pipes_open)

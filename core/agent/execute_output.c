@@ -119,6 +119,16 @@ static void close_input(struct nsbx_execution *x)
     input_consumed(x);
 }
 
+/* The command reads no more, which is its right; what still comes for it is dropped. A host that streams is told, once. */
+static void input_refused(struct nsbx_execution *x)
+{
+    struct nsbx_err err = {0};
+    bool tell = x->request.stdin_stream && x->ch && !x->leader_exited;
+    if (tell && nsbx_channel_send(x->ch, json_pack("{s:s}", "type", "stdin_closed"), &err) != 0)
+        nsbx_log(NSBX_LOG_DEBUG, "execute: %s", err.message); /* the channel's own failure follows */
+    close_input(x);
+}
+
 static void on_input_drain(void *ud)
 {
     struct nsbx_execution *x = ud;
@@ -128,11 +138,10 @@ static void on_input_drain(void *ud)
         input_consumed(x);
 }
 
-/* The command does not read (any more): that is its right. */
 static void on_input_error(void *ud, const struct nsbx_err *err)
 {
     (void)err;
-    close_input(ud);
+    input_refused(ud);
 }
 
 static const struct nsbx_stream_events input_events = {.on_error = on_input_error, .on_drain = on_input_drain};
@@ -143,7 +152,7 @@ void nsbx_execution_input(struct nsbx_execution *x, const uint8_t *bytes, size_t
     if (!x->in || x->in_ended)
         input_consumed(x);
     else if (nsbx_stream_write(x->in, bytes, n, NULL) != 0)
-        close_input(x);
+        input_refused(x);
     else if (nsbx_stream_queued(x->in) == 0)
         input_consumed(x);
 }

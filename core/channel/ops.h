@@ -13,7 +13,7 @@
     X(GUEST_BOOT_ID, "guest-boot-id")       /* published */                                                        \
     X(EXEC_BYTES, "exec-bytes")             /* execute takes encoding:"base64": byte-exact deltas */               \
     X(EXEC_WAIT, "exec-wait")               /* execute takes wait:"exit"|"pipes"; the result has pipesOpen */      \
-    X(EXEC_STDIN, "exec-stdin")             /* execute takes stdinStream:true: stdin frames until stdin_end */     \
+    X(EXEC_STDIN, "exec-stdin")             /* execute takes stdinStream:true: stdin, stdin_end; stdin_closed */   \
     X(EXEC_STARTED, "exec-started")         /* execute takes started:true: a frame with the leader's pid */        \
     X(SIGNAL, "signal-execution")           /* op signal-execution */                                              \
     X(WALK, "walk")                         /* op walk */                                                          \

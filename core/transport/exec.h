@@ -55,7 +55,8 @@ void nsbx_exec_discard(struct nsbx_exec *exec); /* from now on output is dropped
 bool nsbx_exec_finished(const struct nsbx_exec *exec);
 
 /* stdin of kind STREAM. Done when the bytes are handed on and there is room again; copies. Cancelling the op or its deadline ends the
- * waiting only, the bytes are sent all the same. At most NSBX_STREAM_QUEUE bytes may wait (LIMIT). A command that has ended: IO with EPIPE. */
+ * waiting only, the bytes are sent all the same. At most NSBX_STREAM_QUEUE bytes may wait (LIMIT). A command that has ended: IO with EPIPE; one
+ * that closed its stdin and runs on, where the guest says so: STREAM_LOST with EPIPE. */
 struct nsbx_op *nsbx_exec_write(struct nsbx_exec *exec, const uint8_t *bytes, size_t n, int64_t timeout_ms);
 struct nsbx_op *nsbx_exec_close_stdin(struct nsbx_exec *exec);
 /* A signal to the leader's group, or to the whole tree; one that comes before the start waits for it. Result: const bool *, static: false

@@ -273,6 +273,10 @@ static void on_message(void *ud, json_t *message)
         x->pid = json_is_integer(pid) && json_integer_value(pid) > 0 ? (int64_t)json_integer_value(pid) : 0;
         x->ran = true;
         mark_started(x);
+    } else if (type && strcmp(type, "stdin_closed") == 0 && x->in.stream && !x->has_result) {
+        x->ran = true;
+        mark_started(x);
+        nsbx_exec_stdin_closed(x);
     } else {
         char what[64], text[24];
         nsbx_guest_one_line(text, sizeof text, type ? type : "none");
@@ -326,6 +330,15 @@ static void on_data(void *ud, enum nsbx_sub sub, const uint8_t *bytes, size_t n,
         nsbx_channel_consumed(x->channel, settled);
 }
 
+/* It was our clock that ended it, and not what the guest took for a cancel. */
+static void count_as_timeout(struct nsbx_exec_result *result)
+{
+    result->timed_out = true;
+    result->exit_code = -1;
+    if (!*result->signal)
+        snprintf(result->signal, sizeof result->signal, "SIGTERM");
+}
+
 static void on_end(void *ud)
 {
     struct nsbx_exec *x = ud;
@@ -334,7 +347,7 @@ static void on_end(void *ud)
         return;
     }
     if (x->state == NSBX_EXEC_DRAIN && x->overdue && x->ack.state == NSBX_ACK_CANCELLED)
-        x->result.timed_out = true; /* it was our clock that ended it */
+        count_as_timeout(&x->result);
     over(x, NULL);
 }
 

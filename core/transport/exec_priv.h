@@ -23,6 +23,7 @@ enum nsbx_exec_state {
 struct nsbx_exec_stdin_queue {
     bool stream;             /* this execution streams its stdin */
     bool ended;              /* no more is accepted: close was asked */
+    bool refused;            /* by the command, which closed it */
     size_t queued;           /* bytes not handed on yet */
     struct nsbx_list writes; /* in order; see exec_stdin.c */
 };
@@ -96,6 +97,7 @@ void nsbx_exec_stdin_init(struct nsbx_exec_stdin_queue *in);
 /* All of it is known: it is streamed, then the end. Takes `bytes` over, also on failure. */
 int nsbx_exec_stdin_give(struct nsbx_exec *x, uint8_t *bytes, size_t n, struct nsbx_err *err);
 void nsbx_exec_stdin_pump(struct nsbx_exec *x);
+void nsbx_exec_stdin_closed(struct nsbx_exec *x); /* the command closed it, and runs on */
 /* Ends what waits: with err, or, when it is NULL, because the command has ended. */
 void nsbx_exec_stdin_drop(struct nsbx_exec *x, const struct nsbx_err *err);
 

@@ -97,6 +97,27 @@ void nsbx_exec_stdin_drop(struct nsbx_exec *x, const struct nsbx_err *err)
     }
 }
 
+static int refused(const struct nsbx_exec *x, struct nsbx_err *err)
+{
+    nsbx_err_reason(err, NSBX_E_STREAM_LOST, "stdin_closed", "'%s' has closed its stdin and reads no more",
+                    x->name);
+    if (err)
+        err->sys = EPIPE;
+    return -NSBX_E_STREAM_LOST;
+}
+
+void nsbx_exec_stdin_closed(struct nsbx_exec *x)
+{
+    struct nsbx_err err;
+    x->in.refused = true;
+    refused(x, &err);
+    struct nsbx_list *node;
+    while ((node = nsbx_list_first(&x->in.writes))) {
+        struct write *w = nsbx_container_of(node, struct write, node);
+        write_finish(x, w, w->sent < w->n ? &err : NULL); /* its end is what a close has wanted */
+    }
+}
+
 /* Takes over `bytes`, also without memory (NULL). */
 static struct write *enqueue(struct nsbx_exec *x, uint8_t *bytes, size_t n, bool ends)
 {
@@ -151,6 +172,8 @@ static int may_write(const struct nsbx_exec *x, size_t n, struct nsbx_err *err)
             err->sys = EPIPE;
         return -NSBX_E_IO;
     }
+    if (x->in.refused)
+        return refused(x, err);
     if (x->in.ended)
         return nsbx_err_set(err, NSBX_E_INVALID, "the stdin of '%s' is closed", x->name);
     if (n > NSBX_STREAM_QUEUE - x->in.queued)
@@ -172,7 +195,7 @@ struct nsbx_op *nsbx_exec_write(struct nsbx_exec *x, const uint8_t *bytes, size_
 struct nsbx_op *nsbx_exec_close_stdin(struct nsbx_exec *x)
 {
     struct nsbx_err err;
-    if (x->stdin_kind == NSBX_STDIN_STREAM && (x->in.ended || x->state == NSBX_EXEC_OVER))
+    if (x->stdin_kind == NSBX_STDIN_STREAM && (x->in.ended || x->in.refused || x->state == NSBX_EXEC_OVER))
         return nsbx_waits_over(x->guest->loop, "close_stdin", NULL, NULL);
     if (may_write(x, 0, &err) < 0)
         return nsbx_waits_over(x->guest->loop, "close_stdin", &err, NULL);

@@ -220,6 +220,21 @@ describe("a process #agent", function()
       assert.are.equal(4, process:wait().exit_code)
     end)
 
+    it("until the command closes it, and says so", function()
+      local process <close> = sh("exec <&-; echo closed; sleep 1; echo on; exit 6")
+      local more, output = process:output()
+      assert.are.equal("closed\n", select(2, more(output)))
+      local ok, err
+      for _ = 1, 200 do
+        ok, err = pcall(process.write, process, ("x"):rep(100000))
+        if not ok then break end
+      end
+      assert.are.same({ "stream_lost", "EPIPE", "stdin_closed" }, { err.code, err.errno, err.reason })
+      process:close_stdin()
+      assert.are.equal("on\n", select(2, more(output)))
+      assert.are.equal(6, process:wait().exit_code)
+    end)
+
     it("or a string from the start, and then no more", function()
       local process <close> = sb:spawn("cat", { stdin = "given" })
       for _, bytes in process:output() do

@@ -300,6 +300,31 @@ static void streamed_stdin(void)
     guest_rig_close();
 }
 
+/* The command closed it and runs on: what waits and what comes fails, a close does not. */
+static void stdin_that_the_command_closed(void)
+{
+    guest_rig_open(NSBX_ARM_UNIX, 1,
+                   OPS(EXECUTE("{\"sleep\":0.2},{\"send\":{\"type\":\"stdin_closed\"}},{\"sleep\":0.3}," OUT_HI
+                               "," RESULT(3) "," END "," FIN)));
+    struct nsbx_exec_request r = request("sleep");
+    r.stdin_kind = NSBX_STDIN_STREAM;
+    r.collect = true;
+    static uint8_t much[4 << 20];
+    start(&r);
+    struct nsbx_err err = finish_op(nsbx_exec_write(exec, much, sizeof much, 5000));
+    CHECK_INT(err.code, NSBX_E_STREAM_LOST);
+    CHECK_INT(err.sys, EPIPE);
+    err = finish_op(nsbx_exec_write(exec, much, 1, 5000));
+    CHECK_INT(err.code, NSBX_E_STREAM_LOST);
+    CHECK_INT(err.sys, EPIPE);
+    CHECK_INT(finish_op(nsbx_exec_close_stdin(exec)).code, 0);
+    CHECK_INT(wait_exec().code, 0);
+    CHECK_INT(last.exit_code, 3);
+    CHECK_INT(last.out_len, 3);
+    close_exec();
+    guest_rig_close();
+}
+
 /* The guest does not read: writes wait, and their deadlines end the waiting. When the command ends they fail. */
 static void stdin_that_nobody_reads(void)
 {
@@ -491,6 +516,7 @@ int main(void)
     RUN(given_text_travels_in_the_envelope);
     RUN(given_bytes_are_streamed);
     RUN(streamed_stdin);
+    RUN(stdin_that_the_command_closed);
     RUN(stdin_that_nobody_reads);
     RUN(a_signal_of_another_name);
     RUN(cancelled_gives_its_real_result);

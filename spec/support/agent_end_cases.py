@@ -48,7 +48,7 @@ def test_timeout_of_one_that_obeys(program):
         equal((result["timedOut"], result["exitCode"], result["signal"]), (True, -1, "SIGTERM"))
         assert time.monotonic() - start < 1.2
         out, _, result = a.sh("trap 'echo bye; exit 7' TERM; while :; do sleep 0.05; done", timeoutMs=300)
-        equal((out, result["timedOut"], result["exitCode"]), ("bye\n", True, 7))
+        equal((out, result["timedOut"], result["exitCode"], result["signal"]), ("bye\n", True, -1, "SIGTERM"))
 
 
 def test_two_trees_and_one_timeout(program):

@@ -119,7 +119,7 @@ def test_wait_for_pipes(program):
         assert "pipesOpen" not in result
         start = time.monotonic()
         out, _, result = a.sh("sleep 600 & echo $!", wait="pipes", timeoutMs=400)
-        equal((result["timedOut"], result["exitCode"]), (True, 0))
+        equal((result["timedOut"], result["exitCode"], result["signal"]), (True, -1, "SIGTERM"))
         assert time.monotonic() - start < 3
         assert not alive(int(out))
 
@@ -193,6 +193,26 @@ def test_stdin_stream(program):
         # A command that ends first.
         with a.open("execute", {"command": "true", "stdinStream": True}) as c:
             equal(c.rest()[-1]["exitCode"], 0)
+
+
+def test_stdin_stream_of_one_that_closed_it(program):
+    """The host is told, once; what comes after that is dropped, and the rest goes its way."""
+    with Agent(program) as a:
+        script = "exec <&-; echo ready; while ! [ -e go ]; do sleep 0.01; done; echo on; exit 5"
+        with a.open("execute", {"command": "sh", "args": ["-c", script], "stdinStream": True}) as c:
+            equal(c.frame(), {"type": "stdout_delta", "data": "ready\n"})
+            for _ in range(40):
+                c.send(stdin_frame(b"x" * 48000))
+            equal(c.frame(), {"type": "stdin_closed"})
+            c.send(stdin_frame(b"more"))
+            c.send({"type": "stdin_end"})
+            with open(a.path("go"), "w"):
+                pass
+            frames = c.rest()
+            equal((len(frames), frames[0], frames[1]["exitCode"]), (2, {"type": "stdout_delta", "data": "on\n"}, 5))
+        # Who gave it whole did not ask to be told.
+        frames = a.stream("execute", {"command": "sh", "args": ["-c", "exec <&-; sleep 0.2"], "stdin": "x" * 1_000_000})
+        equal([f["type"] for f in frames], ["result"])
 
 
 def test_stdin_stream_waits_for_the_command(program):
