@@ -1,5 +1,5 @@
 /* The operation read-file: a whole file or a bounded range in one reply. As base64 it passes through in flat memory; as text it is
- * held whole, and so has a limit. */
+ * held whole, and so has a limit. What takes long is done on the pool. */
 #include "base/alloc.h"
 #include "base/log.h"
 #include "codec/utf8.h"
@@ -14,9 +14,11 @@ struct read_file {
     struct nsbx_range range;
     bool base64;
     uint64_t range_max;
-    int64_t length, got;  /* of the part that is asked for, and what of it was read */
-    struct nsbx_buf text; /* the decoded text */
+    int64_t length, got;   /* of the part that is asked for, and what of it was read */
+    struct nsbx_buf chars; /* a piece, decoded */
+    struct nsbx_buf text;  /* as text: all of it that is still to be sent, escaped */
     struct nsbx_utf8 decoder;
+    bool sending; /* text */
     uint8_t *piece;
     ssize_t piece_len; /* -1: the fault */
     struct nsbx_fault fault;
@@ -31,17 +33,17 @@ static void end(struct nsbx_task *task)
 {
     struct read_file *r = of(task);
     nsbx_source_close(&r->source);
+    nsbx_buf_free(&r->chars);
     nsbx_buf_free(&r->text);
     nsbx_free(r->piece);
     nsbx_free(r);
 }
 
-/* The reply; without its content when that travels as data. */
-static json_t *reply(const struct read_file *r, json_t *content)
+/* The reply; its content travels as data. */
+static json_t *reply(const struct read_file *r)
 {
     json_t *message = json_pack("{s:b, s:s}", "ok", 1, "guestBootId", r->task.agent->boot_id);
-    bool bad = content && json_object_set_new(message, "content", content) != 0;
-    bad = bad || json_object_set_new(message, "sizeBytes", json_integer(r->source.size)) != 0;
+    bool bad = json_object_set_new(message, "sizeBytes", json_integer(r->source.size)) != 0;
     bad = bad || json_object_set_new(message, "encoding", json_string(r->base64 ? "base64" : "utf8")) != 0;
     if (r->range.given) {
         bad = bad || json_object_set_new(message, "offset", json_integer(r->range.offset)) != 0;
@@ -101,7 +103,14 @@ static void piece_read(struct nsbx_task *task)
 static void begin_base64(struct read_file *r)
 {
     struct nsbx_err err = {0};
-    if (nsbx_channel_send_large(r->task.ch, reply(r, NULL), (uint64_t)r->length, &err) != 0) {
+    if (r->length > NSBX_READ_WHOLE) {
+        nsbx_fault_set(&r->fault,
+                       "read_file_too_large: %lld bytes in one reply, limit %u; ask for read-file-stream",
+                       (long long)r->length, NSBX_READ_WHOLE);
+        nsbx_task_refuse(&r->task, &r->fault);
+        return;
+    }
+    if (nsbx_channel_send_large(r->task.ch, reply(r), NSBX_LARGE_BASE64, (uint64_t)r->length, &err) != 0) {
         nsbx_log(NSBX_LOG_DEBUG, "read-file: %s", err.message);
         nsbx_task_stop(&r->task);
         return;
@@ -109,29 +118,76 @@ static void begin_base64(struct read_file *r)
     go_on(r);
 }
 
-/* ---- text ---- */
+/* ---- text: made whole on the pool, because its length is known only then, and sent as the host takes it ---- */
 
-static void text_piece_read(struct nsbx_task *task)
+static int escape_piece(struct read_file *r, size_t n, struct nsbx_err *err)
+{
+    int rc =
+        n ? nsbx_utf8_feed(&r->decoder, r->piece, n, &r->chars, err) : nsbx_utf8_flush(&r->decoder, &r->chars, err);
+    if (rc == 0 && r->chars.len)
+        rc = nsbx_json_escape(&r->text, nsbx_buf_data(&r->chars), r->chars.len, err);
+    r->chars.head = r->chars.len = 0;
+    return rc;
+}
+
+static void read_text(struct nsbx_task *task)
 {
     struct read_file *r = of(task);
     struct nsbx_err err = {0};
-    int rc = r->piece_len < 0 ? -1 : 0;
-    if (rc == 0 && (rc = nsbx_utf8_feed(&r->decoder, r->piece, (size_t)r->piece_len, &r->text, &err)) != 0)
-        nsbx_fault_set(&r->fault, "read_file_too_large: %s", err.message);
-    r->got += rc == 0 ? r->piece_len : 0;
-    if (rc == 0 && r->piece_len > 0 && r->got < r->length) {
-        nsbx_task_step(task, read_piece, text_piece_read);
+    read_piece(task);
+    if (r->piece_len < 0)
         return;
-    }
-    if (rc == 0 && (rc = nsbx_utf8_flush(&r->decoder, &r->text, &err)) != 0)
-        nsbx_fault_set(&r->fault, "read_file_too_large: %s", err.message);
+    r->got += r->piece_len;
+    bool last = r->piece_len == 0 || r->got == r->length;
+    int rc = r->piece_len ? escape_piece(r, (size_t)r->piece_len, &err) : 0;
+    if (rc == 0 && last)
+        rc = escape_piece(r, 0, &err);
     if (rc) {
+        nsbx_fault_set(&r->fault, "read_file_too_large: %s", err.message);
+        r->piece_len = -1;
+    } else if (last) {
+        r->length = r->got; /* what was read is what there is */
+    }
+}
+
+static void send_text(struct read_file *r)
+{
+    struct nsbx_err err = {0};
+    int rc = 0;
+    while (rc == 0 && r->text.len && nsbx_channel_room(r->task.ch) > 0) {
+        size_t n = NSBX_MIN(r->text.len, (size_t)NSBX_FILE_CHUNK);
+        rc = nsbx_channel_data(r->task.ch, NSBX_SUB_MAIN, nsbx_buf_data(&r->text), n, -1, &err);
+        nsbx_buf_consume(&r->text, n);
+    }
+    if (rc == 0 && r->text.len)
+        return; /* on_drain goes on */
+    if (rc == 0)
+        rc = nsbx_channel_end(r->task.ch, &err);
+    if (rc)
+        nsbx_log(NSBX_LOG_DEBUG, "read-file: %s", err.message);
+    nsbx_task_stop(&r->task);
+}
+
+static void text_read(struct nsbx_task *task)
+{
+    struct read_file *r = of(task);
+    struct nsbx_err err = {0};
+    if (r->piece_len < 0) {
         nsbx_task_refuse(task, &r->fault);
         return;
     }
-    r->source.size = r->got; /* what was read is what there is */
-    const char *text = r->text.len ? (const char *)nsbx_buf_data(&r->text) : "";
-    nsbx_task_answer(task, reply(r, json_stringn_nocheck(text, r->text.len)));
+    if (r->got < r->length) {
+        nsbx_task_step(task, read_text, text_read);
+        return;
+    }
+    r->source.size = r->got;
+    r->sending = true;
+    if (nsbx_channel_send_large(task->ch, reply(r), NSBX_LARGE_ESCAPED, r->text.len, &err) != 0) {
+        nsbx_log(NSBX_LOG_DEBUG, "read-file: %s", err.message);
+        nsbx_task_stop(task);
+        return;
+    }
+    send_text(r);
 }
 
 static void begin_text(struct read_file *r)
@@ -144,8 +200,9 @@ static void begin_text(struct read_file *r)
         return;
     }
     nsbx_utf8_init(&r->decoder);
-    nsbx_buf_init(&r->text, 3 * (size_t)NSBX_READ_HELD); /* U+FFFD has three bytes */
-    nsbx_task_step(&r->task, read_piece, text_piece_read);
+    nsbx_buf_init(&r->chars, 3 * ((size_t)NSBX_FILE_CHUNK + 4)); /* U+FFFD has three bytes, */
+    nsbx_buf_init(&r->text, 6 * (size_t)NSBX_READ_HELD);         /* an escaped control character six */
+    nsbx_task_step(&r->task, read_text, text_read);
 }
 
 /* ---- both ---- */
@@ -185,8 +242,12 @@ static void source_open(struct nsbx_task *task)
 static void on_drain(void *ud)
 {
     struct read_file *r = of(ud);
-    if (!r->task.busy)
+    if (r->task.busy)
+        return;
+    if (r->base64)
         go_on(r);
+    else if (r->sending)
+        send_text(r);
 }
 
 static const struct nsbx_channel_events events = {

@@ -45,7 +45,8 @@
 #define NSBX_SHUTDOWN_DEADLINE_MS 15000 /* [wire] SIGTERM to exit */
 
 /* --- files and walks --- */
-#define NSBX_READ_RANGE (1024u * 1024) /* [wire] ranged read-file */
+#define NSBX_READ_RANGE (1024u * 1024)                          /* [wire] ranged read-file */
+#define NSBX_READ_WHOLE ((NSBX_MAX_REPLY_FRAME - 4096) / 4 * 3) /* guest: what a reply holds as base64 */
 #define NSBX_READ_HELD                                                                                             \
     (8u * 1024 * 1024) /* guest: a file read as text, or one that tells no size (procfs), is held whole */
 #define NSBX_WORK_CHUNK (1024u * 1024)            /* bytes of one blocking step */

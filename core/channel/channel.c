@@ -21,11 +21,12 @@ int nsbx_channel_send(struct nsbx_channel *ch, json_t *message, struct nsbx_err 
     return rc;
 }
 
-int nsbx_channel_send_large(struct nsbx_channel *ch, json_t *message, uint64_t n, struct nsbx_err *err)
+int nsbx_channel_send_large(struct nsbx_channel *ch, json_t *message, enum nsbx_large_form form, uint64_t n,
+                            struct nsbx_err *err)
 {
     if (!message)
         return nsbx_err_nomem(err, "a reply");
-    int rc = ch->vtable->send_large ? ch->vtable->send_large(ch, message, n, err)
+    int rc = ch->vtable->send_large ? ch->vtable->send_large(ch, message, form, n, err)
                                     : nsbx_err_set(err, NSBX_E_INVALID, "only a guest sends a large reply");
     json_decref(message);
     return rc;

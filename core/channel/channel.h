@@ -41,11 +41,16 @@ int nsbx_channel_send(struct nsbx_channel *ch, json_t *message, struct nsbx_err 
 /* Copies. May be called with more than room: room is advice, the hard bound is NSBX_STREAM_QUEUE (-NSBX_E_LIMIT). Any size; cut as the carrier needs. */
 int nsbx_channel_data(struct nsbx_channel *ch, enum nsbx_sub sub, const uint8_t *bytes, size_t n, int64_t offset,
                       struct nsbx_err *err) __attribute__((warn_unused_result));
-/* Guest, control rows with a `reply_large`: sends a reply whose large member is the base64 of the `n` bytes that follow by
+/* How a large member is made of the bytes of a reply. */
+enum nsbx_large_form {
+    NSBX_LARGE_BASE64,  /* by this side: their base64 */
+    NSBX_LARGE_ESCAPED, /* they are the inside of a JSON string as they are (nsbx_json_escape) */
+};
+/* Guest, control rows with a `reply_large`: sends a reply whose large member is made of the `n` bytes that follow by
  * nsbx_channel_data on NSBX_SUB_MAIN, exactly n before nsbx_channel_end (fewer: the conversation can only be closed, which the host
  * sees as a loss). Takes `message` over, which is without that member. For large files: nothing is held whole. */
-int nsbx_channel_send_large(struct nsbx_channel *ch, json_t *message, uint64_t n, struct nsbx_err *err)
-    __attribute__((warn_unused_result));
+int nsbx_channel_send_large(struct nsbx_channel *ch, json_t *message, enum nsbx_large_form form, uint64_t n,
+                            struct nsbx_err *err) __attribute__((warn_unused_result));
 /* Our direction is finished: guest: the terminator where the shape has one, then FIN; host: the end of its data (stdin). */
 int nsbx_channel_end(struct nsbx_channel *ch, struct nsbx_err *err) __attribute__((warn_unused_result));
 size_t nsbx_channel_room(

@@ -13,7 +13,8 @@ struct nsbx_channel_vtable {
     void (*consumed)(struct nsbx_channel *ch, size_t n);
     void (*hold)(struct nsbx_channel *ch, size_t n); /* NULL: this end has no use for it */
     void (*close)(struct nsbx_channel *ch);
-    int (*send_large)(struct nsbx_channel *ch, json_t *message, uint64_t n, struct nsbx_err *err);
+    int (*send_large)(struct nsbx_channel *ch, json_t *message, enum nsbx_large_form form, uint64_t n,
+                      struct nsbx_err *err);
     int (*refuse)(struct nsbx_channel *ch, json_t *message, struct nsbx_err *err);
 };
 struct nsbx_channel {

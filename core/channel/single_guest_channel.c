@@ -200,9 +200,16 @@ static int conn_send(struct nsbx_channel *ch, json_t *message, struct nsbx_err *
     return nsbx_wire_write_message(&conn_of(ch)->writer, message, err);
 }
 
+static int put_escaped(struct nsbx_conn *c, struct nsbx_buf *out, const uint8_t *bytes, size_t n,
+                       struct nsbx_err *err)
+{
+    int rc = nsbx_buf_append(out, bytes, n, err);
+    return rc || c->owed ? rc : nsbx_buf_append(out, "\"}", 2, err);
+}
+
 /* Base64 letters can be joined only at multiples of three bytes: up to two wait for the next piece. */
-static int put_large(struct nsbx_conn *c, struct nsbx_buf *out, const uint8_t *bytes, size_t n,
-                     struct nsbx_err *err)
+static int put_base64(struct nsbx_conn *c, struct nsbx_buf *out, const uint8_t *bytes, size_t n,
+                      struct nsbx_err *err)
 {
     uint8_t *room = nsbx_buf_reserve(out, nsbx_base64_len(n + c->carried) + 2, err);
     if (!room)
@@ -234,7 +241,7 @@ static int large_piece(struct nsbx_conn *c, const uint8_t *bytes, size_t n, stru
 {
     struct nsbx_buf *out = &c->server->scratch;
     c->owed -= n;
-    int rc = put_large(c, out, bytes, n, err);
+    int rc = c->large_escaped ? put_escaped(c, out, bytes, n, err) : put_base64(c, out, bytes, n, err);
     if (rc == 0)
         rc = nsbx_conn_emit(c, nsbx_buf_data(out), out->len, err);
     nsbx_wire_scratch_reset(out);
@@ -256,11 +263,12 @@ static int large_data(struct nsbx_conn *c, const uint8_t *bytes, size_t n, struc
     return rc;
 }
 
-static int conn_send_large(struct nsbx_channel *ch, json_t *message, uint64_t n, struct nsbx_err *err)
+static int conn_send_large(struct nsbx_channel *ch, json_t *message, enum nsbx_large_form form, uint64_t n,
+                           struct nsbx_err *err)
 {
     struct nsbx_conn *c = conn_of(ch);
     struct nsbx_buf *out = &c->server->scratch;
-    uint64_t letters = nsbx_base64_len((size_t)n);
+    uint64_t letters = form == NSBX_LARGE_ESCAPED ? n : nsbx_base64_len((size_t)n);
     if (!ch->row->reply_large || c->large_reply || !json_object_size(message))
         return nsbx_err_set(err, NSBX_E_INVALID, "%s has no large reply", name_of(c));
     int rc = nsbx_wire_put_message(out, message, err);
@@ -280,6 +288,7 @@ static int conn_send_large(struct nsbx_channel *ch, json_t *message, uint64_t n,
     if (rc)
         return rc;
     c->large_reply = true;
+    c->large_escaped = form == NSBX_LARGE_ESCAPED;
     c->owed = n;
     return n ? 0 : large_piece(c, NULL, 0, err);
 }

@@ -58,6 +58,7 @@ struct nsbx_conn {
     struct nsbx_base64_decoder decoder;
     struct nsbx_defer pump; /* replays it, and says on_end */
     bool large_reply;       /* a reply's large member is being sent: */
+    bool large_escaped;     /* as it is, not as base64; */
     uint64_t owed;          /* so many bytes of it are still to come, */
     uint8_t carry[3];       /* and these wait to be three */
     uint8_t carried;

@@ -373,7 +373,7 @@ static void an_operation_without_data_to_the_guest_sends_none(void)
     CHECK_INT(nsbx_channel_send(h.ch, NULL, NULL), -NSBX_E_LIMIT);
     CHECK_INT(heard_finish(&h), 0);
     CHECK_INT(nsbx_channel_refuse(h.ch, json_object(), NULL), -NSBX_E_INVALID);
-    CHECK_INT(nsbx_channel_send_large(h.ch, json_object(), 1, NULL), -NSBX_E_INVALID);
+    CHECK_INT(nsbx_channel_send_large(h.ch, json_object(), NSBX_LARGE_BASE64, 1, NULL), -NSBX_E_INVALID);
     text_frame(&want, "{\"op\":\"execute\"}");
     TURN_UNTIL(rig.guest.got.n >= want.n, 10000);
     turn_for(5);

@@ -104,7 +104,8 @@ static void serve(struct heard *h, char what)
         heard_close(h);
     } else if (what == 'e' && strcmp(op, "read-file") == 0) {
         h->in_call = true;
-        CHECK_INT(nsbx_channel_send_large(h->ch, json_pack("{s:b,s:s}", "ok", 1, "encoding", "base64"), 7, NULL),
+        CHECK_INT(nsbx_channel_send_large(h->ch, json_pack("{s:b,s:s}", "ok", 1, "encoding", "base64"),
+                                          NSBX_LARGE_BASE64, 7, NULL),
                   0);
         CHECK_INT(nsbx_channel_data(h->ch, NSBX_SUB_MAIN, (const uint8_t *)"a", 1, -1, NULL), 0);
         CHECK_INT(nsbx_channel_data(h->ch, NSBX_SUB_MAIN, (const uint8_t *)"bcdef", 5, -1, NULL), 0);

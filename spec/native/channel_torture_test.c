@@ -18,7 +18,7 @@ static bool reply_to(struct heard *h)
         if (rc == 0)
             rc = heard_send(h, json_pack("{s:s}", "type", "result"));
     } else if (strcmp(op, "read-file") == 0) {
-        rc = nsbx_channel_send_large(h->ch, json_pack("{s:b}", "ok", 1), 300000, NULL);
+        rc = nsbx_channel_send_large(h->ch, json_pack("{s:b}", "ok", 1), NSBX_LARGE_BASE64, 300000, NULL);
         if (rc == 0)
             rc = heard_put(h, NSBX_SUB_MAIN, (const char *)body, 300000, -1);
     } else {

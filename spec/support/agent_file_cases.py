@@ -73,6 +73,40 @@ def test_read_ranges(program):
             assert r["error"].startswith("read_file_range_requires_base64: "), r
 
 
+def test_read_more_than_a_reply_holds(program):
+    with Agent(program) as a:
+        limit = ((512 << 20) - 4096) // 4 * 3
+        with open(a.path("f"), "wb") as f:
+            f.truncate(limit + 1)
+        r = a.call("read-file", {"path": "f", "encoding": "base64"})
+        assert r["error"].startswith(f"read_file_too_large: {limit + 1} bytes in one reply, limit {limit}; "), r
+        os.truncate(a.path("f"), limit)
+        with a.open("read-file", {"path": "f", "encoding": "base64"}) as c:
+            header = c.sock.recv(9)
+            equal(header[8:], b"\n")
+            assert 512 << 20 >= int(header[:8], 16) > limit // 3 * 4
+
+
+def test_text_keeps_nobody_waiting(program):
+    """Whatever the bytes are, others are served while they are made text; and a slow reader gets it all."""
+    with Agent(program) as a:
+        size = 8 << 20
+        kinds = {"nul": (b"\0", "\0"), "bad": (b"\xff", "\ufffd"), "text": (b"hello \xc3\xa4\n", "hello ä\n")}
+        for name, (raw, shown) in kinds.items():
+            n = size // len(raw)
+            put(a.path(name), raw * n)
+            with a.open("read-file", {"path": name}) as c:
+                worst, end = 0, time.monotonic() + 1
+                while time.monotonic() < end:
+                    start = time.monotonic()
+                    a.call("healthz")
+                    worst = max(worst, time.monotonic() - start)
+                assert worst < (1 if a.sanitized else 0.1), f"{name}: a healthz took {worst:.3f} s"
+                reply = c.frame()
+                equal((reply["sizeBytes"], reply["encoding"], reply["content"] == shown * n), (len(raw) * n, "utf8", True))
+                c.expect_end()
+
+
 def test_reads_that_fail(program):
     with Agent(program) as a:
         os.mkdir(a.path("dir"))
