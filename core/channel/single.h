@@ -21,7 +21,9 @@ struct nsbx_single_request {
     bool
         large_base64; /* encode them (the body must say encoding:"base64"); else they are sent as (sanitised) text */
     bool data_base64; /* the request says encoding:"base64": decode deltas, and a reply's large member, as base64 */
-    size_t max_frame; /* refuse (LIMIT, before dialling) an envelope larger than this; 0 = NSBX_MAX_FRAME */
+    bool
+        data_strict; /* with data_base64: what is none breaks the protocol; else it is passed over, as the published peers do */
+    size_t max_frame;       /* refuse (LIMIT, before dialling) an envelope larger than this; 0 = NSBX_MAX_FRAME */
     int64_t dial_budget_ms; /* attempts of NSBX_DIAL_ATTEMPT_MS, NSBX_DIAL_PAUSE_MS apart; <0 = one attempt only */
     bool (*permanent)(
         void *dial_ud,

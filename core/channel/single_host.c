@@ -32,6 +32,8 @@ struct host {
     struct nsbx_timer *timer; /* idle bound, close wait: by phase */
     int64_t idle_ms;
     uint64_t last_byte; /* or last progress in sending */
+    uint64_t last_gain; /* the last message or piece of data: bytes alone may be nothing but empty data */
+    bool gained;        /* the frame that is being read held some */
 
     struct nsbx_envelope envelope;
     struct nsbx_defer more; /* goes on with the envelope after others had their turn */
@@ -126,9 +128,15 @@ static void finish(struct host *h)
 
 static void start_idle(struct host *h)
 {
-    h->last_byte = nsbx_loop_now_ms(h->loop);
+    h->last_byte = h->last_gain = nsbx_loop_now_ms(h->loop);
     if (h->idle_ms >= 0)
         nsbx_timer_start(h->timer, (uint64_t)h->idle_ms);
+}
+
+static int too_idle(const struct host *h, struct nsbx_err *err)
+{
+    return nsbx_err_set(err, NSBX_E_TIMEOUT, "the guest sent nothing for %lld ms during %s", (long long)h->idle_ms,
+                        h->ch.row->name);
 }
 
 /* Restarting a timer for each read would be dearer than looking, when it fires, how long ago the last byte was. */
@@ -140,9 +148,22 @@ static void check_idle(struct host *h)
         return;
     }
     struct nsbx_err err;
-    nsbx_err_set(&err, NSBX_E_TIMEOUT, "the guest sent nothing for %lld ms during %s", (long long)h->idle_ms,
-                 h->ch.row->name);
+    too_idle(h, &err);
     fail(h, &err);
+}
+
+static void gain(struct host *h)
+{
+    h->gained = true;
+    h->last_gain = nsbx_loop_now_ms(h->loop);
+}
+
+/* Data frames without data, one after another, are silence too. Those before this frame are judged here. */
+static int check_gain(struct host *h, struct nsbx_err *err)
+{
+    bool empty = !h->gained && h->idle_ms >= 0;
+    h->gained = false;
+    return empty && nsbx_loop_now_ms(h->loop) - h->last_gain >= (uint64_t)h->idle_ms ? too_idle(h, err) : 0;
 }
 
 /* ---- replies ---- */
@@ -160,11 +181,10 @@ static void complete(struct host *h)
 
 static int on_header(void *ud, uint32_t length, struct nsbx_err *err)
 {
-    (void)ud;
     if (length > NSBX_MAX_REPLY_FRAME)
         return nsbx_err_set(err, NSBX_E_LIMIT, "the guest announced a message of %u bytes, the limit is %u", length,
                             NSBX_MAX_REPLY_FRAME);
-    return 0;
+    return check_gain(ud, err);
 }
 
 static int on_terminator(void *ud, struct nsbx_err *err)
@@ -192,6 +212,7 @@ static int on_message(void *ud, json_t *message, struct nsbx_err *err)
 {
     struct host *h = ud;
     (void)err;
+    gain(h);
     bool last = h->ch.row->shape == NSBX_SHAPE_CONTROL || (!h->replied && is_refusal(message));
     h->replied = true;
     if (h->ch.events->on_message)
@@ -207,6 +228,7 @@ static int on_message(void *ud, json_t *message, struct nsbx_err *err)
 static int on_data(void *ud, enum nsbx_sub sub, const uint8_t *bytes, size_t n, int64_t offset)
 {
     struct host *h = ud;
+    gain(h);
     h->unconsumed += n;
     if (h->ch.events->on_data)
         h->ch.events->on_data(h->ch.ud, sub, bytes, n, offset);
@@ -534,7 +556,7 @@ static int prepare(struct host *h, const struct nsbx_op_row *row, const struct n
                              &inbox_events, h, err);
     if (rc)
         return rc;
-    h->inbox.strict = true;
+    h->inbox.strict = request->data_strict;
     h->timer = nsbx_timer_new(h->loop, on_timer, h);
     return h->timer ? nsbx_dialler_start(&h->dialler, err) : nsbx_err_nomem(err, "a channel");
 }

@@ -169,6 +169,7 @@ struct nsbx_channel *nsbx_exec_open_channel(struct nsbx_exec *x, const struct ns
         .large = x->stdin_bytes,
         .large_len = x->stdin_len,
         .data_base64 = !x->output.text,
+        .data_strict = true,
         .idle_ms = -1,
     };
     return nsbx_guest_open(x->guest, &request, events, x, err);

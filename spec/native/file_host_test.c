@@ -145,6 +145,26 @@ static void reads_are_verified(void)
     guest_rig_close();
 }
 
+/* Data frames without data are silence, even though there is never a moment without a byte. */
+static void empty_data_is_no_progress(void)
+{
+    static const char *const cases[] = {"[{\"type\":\"data\",\"data\":\"\"},0.3]",
+                                        "[{\"type\":\"data\",\"data\":\"\"},5]"};
+    for (size_t i = 0; i < NSBX_LEN(cases); i++) {
+        char script[512];
+        struct nsbx_bytes *back;
+        snprintf(script, sizeof script,
+                 "{\"ops\":{\"read-file-stream\":[[" META(5, 5) ",{\"trickle\":%s}," DATA
+                                                                "," SENT(5) "," END "," FIN "]]}}",
+                 cases[i]);
+        guest_rig_open(NSBX_ARM_UNIX, 60, script); /* the limit of silence is 1 s */
+        struct nsbx_err err = read_all("f", -1, -1, &back);
+        CHECK_STR(nsbx_code_name(err.code), nsbx_code_name(i ? NSBX_E_TIMEOUT : 0));
+        nsbx_bytes_free(back);
+        guest_rig_close();
+    }
+}
+
 static void range_is_not_exceeded(void)
 {
     guest_rig_open(NSBX_ARM_UNIX, 1, ON("read-file-stream", META(5, 5) "," DATA "," SENT(5) "," END "," FIN));
@@ -459,6 +479,7 @@ int main(void)
     RUN(round_trips);
     RUN(old_guest_reads_whole);
     RUN(reads_are_verified);
+    RUN(empty_data_is_no_progress);
     RUN(range_is_not_exceeded);
     RUN(reads_stop_when_told);
     RUN(streams_with_back_pressure);
