@@ -164,6 +164,18 @@ function helper.agent(prefix)
   return agent
 end
 
+-- A guest that does as the JSON text `script` says (spec/support/scripted_guest.py): {path}.
+local support = debug.getinfo(1, "S").source:match("^@(.*)helper%.lua$") .. "support/"
+function helper.scripted_guest(script)
+  local dir = helper.tmpdir()
+  helper.write(dir .. "/script", script)
+  local guest = helper.start(("python3 -IS %s %s/log %s/socket <%s/script"):format(
+    helper.quote(support .. "scripted_guest.py"), dir, dir, dir))
+  helper.read_until(guest, "ready")
+  guest.path = dir .. "/socket"
+  return guest
+end
+
 -- A sandbox over it.
 function helper.connect(agent)
   return nsbx.connect({ unix_path = agent.path, root_dir = agent.workspace })

@@ -78,10 +78,15 @@ struct nsbx_op *nsbx_exec_wait(struct nsbx_exec *x, int64_t timeout_ms)
 
 struct nsbx_op *nsbx_exec_cancel(struct nsbx_exec *x)
 {
+    return nsbx_exec_cancel_within(x, -1);
+}
+
+struct nsbx_op *nsbx_exec_cancel_within(struct nsbx_exec *x, int64_t timeout_ms)
+{
     bool settled = x->state == NSBX_EXEC_DRAIN || (x->state == NSBX_EXEC_OVER && !x->confirm.running);
     if (settled)
         return nsbx_waits_over(x->guest->loop, "cancel", nsbx_exec_cancel_outcome(x), NULL);
-    struct nsbx_op *op = nsbx_waits_add(&x->cancelling, x->guest->loop, "cancel", -1);
+    struct nsbx_op *op = nsbx_waits_add(&x->cancelling, x->guest->loop, "cancel", timeout_ms);
     if (op)
         nsbx_exec_end(x);
     return op;

@@ -64,6 +64,8 @@ struct nsbx_op *nsbx_exec_close_stdin(struct nsbx_exec *exec);
 struct nsbx_op *nsbx_exec_signal(struct nsbx_exec *exec, int signo, bool tree, int64_t timeout_ms);
 /* Terminates and confirms (the controller's cancel). Done when it is confirmed that nothing of it runs; UNKNOWN_OUTCOME when not. Idempotent. */
 struct nsbx_op *nsbx_exec_cancel(struct nsbx_exec *exec);
+/* The same with a deadline, which ends the waiting only. */
+struct nsbx_op *nsbx_exec_cancel_within(struct nsbx_exec *exec, int64_t timeout_ms);
 int64_t nsbx_exec_pid(
     const struct nsbx_exec *exec); /* the leader's pid in the guest; 0 when the guest did not say */
 const char *nsbx_exec_id(const struct nsbx_exec *exec);

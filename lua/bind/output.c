@@ -96,16 +96,15 @@ static int end_reading(lua_State *L, struct nsbx_process *p)
     return 1;
 }
 
-/* Waits until there is something to take, or nothing more to come (p->read_out), and goes on with `next`. */
-static int wait_for_output(lua_State *L, struct nsbx_process *p, const char *op, lua_KFunction next)
+/* Pushes the wait until there is something to take, or nothing more to come. */
+static void push_wait(lua_State *L, struct nsbx_process *p)
 {
     lua_settop(L, 1);
     void **slot = nsbx_wait_slot(L);
     *slot = nsbx_exec_read(p->exec, -1);
-    return nsbx_wait(L, op, NSBX_WAIT, next, 0);
 }
 
-/* In the continuation of wait_for_output. */
+/* After the wait of push_wait. */
 static struct nsbx_process *output_came(lua_State *L, const char *op)
 {
     struct nsbx_process *p = reader(L, op);
@@ -154,7 +153,10 @@ static int output_next(lua_State *L)
     struct nsbx_process *p = reader(L, "output");
     nsbx_checkpoint(L, "output");
     int n = push_output(L, p);
-    return n ? n : wait_for_output(L, p, "output", output_next_k);
+    if (n)
+        return n;
+    push_wait(L, p);
+    return nsbx_wait(L, "output", NSBX_WAIT, output_next_k, 0);
 }
 
 int nsbx_process_output(lua_State *L)
@@ -204,17 +206,38 @@ static int push_any_line(lua_State *L, struct nsbx_process *p, bool *took)
     return n;
 }
 
+/* *again: there was output, but no whole line yet. */
+static int lines_came(lua_State *L, bool *again)
+{
+    struct nsbx_process *p = output_came(L, "lines");
+    int n = push_any_line(L, p, again);
+    if (n || *again) {
+        *again = n == 0;
+        return n;
+    }
+    n = push_held(L, p); /* what came after the last newline is a line too */
+    return n ? n : end_reading(L, p);
+}
+
+static int lines_next_k(lua_State *L, int status, lua_KContext ctx);
+
+static int wait_for_line(lua_State *L)
+{
+    int n = 0;
+    for (bool again = true; again; n = lines_came(L, &again)) {
+        push_wait(L, reader(L, "lines"));
+        if (!nsbx_wait_here(L, "lines", NSBX_WAIT))
+            return nsbx_wait(L, "lines", NSBX_WAIT, lines_next_k, 0);
+    }
+    return n;
+}
+
 static int lines_next_k(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status, (void)ctx;
-    struct nsbx_process *p = output_came(L, "lines");
-    bool took;
-    int n = push_any_line(L, p, &took);
-    if (n == 0 && took)
-        return wait_for_output(L, p, "lines", lines_next_k);
-    if (n == 0)
-        n = push_held(L, p); /* what came after the last newline is a line too */
-    return n ? n : end_reading(L, p);
+    bool again;
+    int n = lines_came(L, &again);
+    return again ? wait_for_line(L) : n;
 }
 
 static int lines_next(lua_State *L)
@@ -223,7 +246,7 @@ static int lines_next(lua_State *L)
     nsbx_checkpoint(L, "lines");
     bool took;
     int n = push_any_line(L, p, &took);
-    return n ? n : wait_for_output(L, p, "lines", lines_next_k);
+    return n ? n : wait_for_line(L);
 }
 
 int nsbx_process_lines(lua_State *L)

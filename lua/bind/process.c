@@ -181,37 +181,47 @@ int nsbx_sandbox_spawn(lua_State *L)
 
 /* ---- stdin ---- */
 
-static int write_more(lua_State *L, struct nsbx_process *p, size_t from);
+static int write_more(lua_State *L, size_t from);
 
-static int written(lua_State *L, int status, lua_KContext from)
+static void written(lua_State *L)
 {
-    (void)status;
     nsbx_waited(L, "write", still(L, 1, "write")->sandbox->id);
     nsbx_wait_over(L, -1);
     lua_settop(L, 2);
-    return write_more(L, still(L, 1, "write"), (size_t)from);
 }
 
-static int write_more(lua_State *L, struct nsbx_process *p, size_t from)
+static int written_k(lua_State *L, int status, lua_KContext from)
+{
+    (void)status;
+    written(L);
+    return write_more(L, (size_t)from);
+}
+
+static int write_more(lua_State *L, size_t from)
 {
     size_t len;
     const char *bytes = lua_tolstring(L, 2, &len);
-    if (from == len)
-        return 0;
-    size_t n = len - from < WRITE_STEP ? len - from : WRITE_STEP;
-    void **slot = nsbx_wait_slot(L);
-    *slot = nsbx_exec_write(p->exec, (const uint8_t *)bytes + from, n, -1);
-    return nsbx_wait(L, "write", NSBX_WAIT, written, (lua_KContext)(from + n));
+    while (from < len) {
+        size_t n = len - from < WRITE_STEP ? len - from : WRITE_STEP;
+        void **slot = nsbx_wait_slot(L);
+        *slot = nsbx_exec_write(still(L, 1, "write")->exec, (const uint8_t *)bytes + from, n, -1);
+        from += n;
+        if (!nsbx_wait_here(L, "write", NSBX_WAIT))
+            return nsbx_wait(L, "write", NSBX_WAIT, written_k, (lua_KContext)from);
+        written(L);
+    }
+    return 0;
 }
 
 static int process_write(lua_State *L)
 {
     size_t len;
-    struct nsbx_process *p = self(L, "write");
+    self(L, "write");
     nsbx_check_count(L, 2, "write", "process:write(bytes)");
     nsbx_check_bytes(L, 2, "write", "bytes", &len);
     nsbx_checkpoint(L, "write");
-    return write_more(L, p, 0);
+    lua_settop(L, 2);
+    return write_more(L, 0);
 }
 
 static int stdin_closed(lua_State *L, int status, lua_KContext ctx)

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "error.h"
 #include "options.h"
 
@@ -113,25 +114,26 @@ struct nsbx_sandbox *nsbx_sandbox_self(lua_State *L, const char *op)
 
 /* ---- destroy ---- */
 
-static int destroy_done(lua_State *L, int status, lua_KContext timeout_ms);
-
-/* The next thing to wait for: each process of an agent that goes on without us; then the local sandbox as a whole. */
-static struct nsbx_op *next_op(struct nsbx_sandbox *sb, int64_t timeout_ms, bool *nomem)
+/* The processes of an agent that goes on without us end at the same time; then each is waited for. */
+static bool end_processes(struct nsbx_sandbox *sb)
 {
-    struct nsbx_op *op = NULL;
-    if (sb->local) {
-        op = nsbx_local_destroy(sb->local, timeout_ms);
-        *nomem = !op;
-        return op;
-    }
     nsbx_list_each (node, &sb->processes) {
         struct nsbx_process *p = nsbx_container_of(node, struct nsbx_process, node);
-        if (p->ending || nsbx_exec_finished(p->exec))
-            continue;
-        p->ending = true;
-        op = nsbx_exec_cancel(p->exec);
-        *nomem = !op;
-        return op;
+        struct nsbx_op *op = nsbx_exec_finished(p->exec) ? NULL : nsbx_exec_cancel(p->exec);
+        if (!op && !nsbx_exec_finished(p->exec))
+            return false;
+        nsbx_op_unref(op);
+    }
+    return true;
+}
+
+/* The next process whose end is not known yet; NULL: none. */
+static struct nsbx_process *next_process(struct nsbx_sandbox *sb)
+{
+    nsbx_list_each (node, &sb->processes) {
+        struct nsbx_process *p = nsbx_container_of(node, struct nsbx_process, node);
+        if (!p->ending && !nsbx_exec_finished(p->exec))
+            return p;
     }
     return NULL;
 }
@@ -150,15 +152,58 @@ static void let_go(struct nsbx_sandbox *sb)
     sb->guest = NULL;
 }
 
-static int destroy_next(lua_State *L, struct nsbx_sandbox *sb, int64_t timeout_ms)
+static int local_destroyed(lua_State *L, int status, lua_KContext ctx)
 {
-    void **slot = nsbx_wait_slot(L);
-    bool nomem = false;
-    *slot = next_op(sb, timeout_ms, &nomem);
-    if (nomem)
-        return nsbx_raise_nomem(L, "destroy", "the operation");
-    if (*slot)
-        return nsbx_wait(L, "destroy", NSBX_WAIT_SHIELDED, destroy_done, (lua_KContext)timeout_ms);
+    (void)status, (void)ctx;
+    struct nsbx_sandbox *sb = ((struct nsbx_box *)lua_touserdata(L, 1))->ptr;
+    nsbx_waited(L, "destroy", sb->id); /* it stays with us when this fails: one can try again */
+    nsbx_wait_over(L, -1);
+    let_go(sb);
+    return 0;
+}
+
+/* Notes how the wait on the top went. When its time was over nothing is let go: the cancels go on, and one can wait again. */
+static void process_ended(lua_State *L, struct nsbx_sandbox *sb)
+{
+    struct nsbx_op *op = nsbx_wait_op(L);
+    const struct nsbx_err *failure = nsbx_op_err(op);
+    if (nsbx_op_state(op) != NSBX_OP_DONE && failure && failure->code == NSBX_E_TIMEOUT) {
+        struct nsbx_err err = {0};
+        nsbx_err_set(&err, NSBX_E_TIMEOUT,
+                     "the guest has not confirmed the end of every command within the timeout");
+        nsbx_list_each (node, &sb->processes)
+            nsbx_container_of(node, struct nsbx_process, node)->ending = false;
+        nsbx_wait_over(L, -1);
+        nsbx_raise(L, &err, "destroy", sb->id);
+    }
+    if (failure && !sb->end.code)
+        sb->end = *failure;
+    nsbx_wait_over(L, -1);
+    lua_settop(L, 1);
+}
+
+static int destroy_agents(lua_State *L, struct nsbx_sandbox *sb, uint64_t deadline);
+
+static int process_ended_k(lua_State *L, int status, lua_KContext deadline)
+{
+    (void)status;
+    struct nsbx_sandbox *sb = ((struct nsbx_box *)lua_touserdata(L, 1))->ptr;
+    process_ended(L, sb);
+    return destroy_agents(L, sb, (uint64_t)deadline);
+}
+
+/* Over an agent: every process ends, by id, before the handle lets go. */
+static int destroy_agents(lua_State *L, struct nsbx_sandbox *sb, uint64_t deadline)
+{
+    for (struct nsbx_process *p; (p = next_process(sb));) {
+        uint64_t now = nsbx_now_ms();
+        p->ending = true;
+        void **slot = nsbx_wait_slot(L);
+        *slot = nsbx_exec_cancel_within(p->exec, now < deadline ? (int64_t)(deadline - now) : 0);
+        if (!nsbx_wait_here(L, "destroy", NSBX_WAIT_SHIELDED))
+            return nsbx_wait(L, "destroy", NSBX_WAIT_SHIELDED, process_ended_k, (lua_KContext)deadline);
+        process_ended(L, sb);
+    }
     let_go(sb);
     if (!sb->end.code)
         return 0;
@@ -167,36 +212,23 @@ static int destroy_next(lua_State *L, struct nsbx_sandbox *sb, int64_t timeout_m
     return nsbx_raise(L, &err, "destroy", sb->id);
 }
 
-static int destroy_done(lua_State *L, int status, lua_KContext timeout_ms)
-{
-    (void)status;
-    struct nsbx_sandbox *sb = ((struct nsbx_box *)lua_touserdata(L, 1))->ptr;
-    if (sb->local) {
-        nsbx_waited(L, "destroy", sb->id); /* it stays with us when this fails: one can try again */
-        nsbx_wait_over(L, -1);
-        let_go(sb);
-        return 0;
-    }
-    const struct nsbx_err *err = nsbx_op_err(nsbx_wait_op(L));
-    if (err && !sb->end.code)
-        sb->end = *err;
-    nsbx_wait_over(L, -1);
-    lua_pop(L, 1);
-    return destroy_next(L, sb, timeout_ms);
-}
-
 static int destroy_within(lua_State *L, struct nsbx_sandbox *sb, int64_t timeout_ms)
 {
     lua_settop(L, 1);
     if (!sb->guest)
         return 0;
     sb->destroyed = true;
-    if (sb->local) {
-        struct nsbx_err gone = {0};
-        nsbx_err_set(&gone, NSBX_E_DESTROYED, "the sandbox was destroyed");
-        nsbx_guest_gone(sb->guest, &gone);
+    if (!sb->local) {
+        if (!end_processes(sb))
+            return nsbx_raise_nomem(L, "destroy", "the operation");
+        return destroy_agents(L, sb, nsbx_now_ms() + (uint64_t)timeout_ms);
     }
-    return destroy_next(L, sb, timeout_ms);
+    struct nsbx_err gone = {0};
+    nsbx_err_set(&gone, NSBX_E_DESTROYED, "the sandbox was destroyed");
+    nsbx_guest_gone(sb->guest, &gone);
+    void **slot = nsbx_wait_slot(L);
+    *slot = nsbx_local_destroy(sb->local, timeout_ms);
+    return nsbx_wait(L, "destroy", NSBX_WAIT_SHIELDED, local_destroyed, 0);
 }
 
 static int destroy(lua_State *L)

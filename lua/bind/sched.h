@@ -53,6 +53,9 @@ void **nsbx_wait_slot(lua_State *L);
 /* The box is on the top of the stack; a NULL op in it raises as out of memory. Runs `k` when the op has finished, with the stack as it is
  * now. `return nsbx_wait(…)`. */
 int nsbx_wait(lua_State *L, const char *name, enum nsbx_wait_mode mode, lua_KFunction k, lua_KContext ctx);
+/* For what waits again and again: where L cannot yield, waits here and returns true, so that the caller loops; its continuation, called
+ * from within nsbx_wait, would nest once for each wait. false: `return nsbx_wait(…)`, which yields. */
+bool nsbx_wait_here(lua_State *L, const char *name, enum nsbx_wait_mode mode);
 /* In the continuation, with the box on the top: raises when the op failed (op and sandbox name it in the error); else the op, borrowed. */
 struct nsbx_op *nsbx_waited(lua_State *L, const char *name, const char *sandbox);
 /* The finished op in the box on the top, whatever became of it; for those that look at the failure themselves. */

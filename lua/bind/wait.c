@@ -228,16 +228,24 @@ static void wait_in_place(lua_State *L, struct nsbx_task *t, struct nsbx_op *op,
         bound_wait(t, NSBX_CANCEL_GRACE_TASK_MS);
 }
 
-int nsbx_wait(lua_State *L, const char *name, enum nsbx_wait_mode mode, lua_KFunction k, lua_KContext ctx)
+bool nsbx_wait_here(lua_State *L, const char *name, enum nsbx_wait_mode mode)
 {
     struct nsbx_op *op = nsbx_wait_op(L);
     if (!op)
-        return nsbx_raise_nomem(L, name, "the operation");
+        nsbx_raise_nomem(L, name, "the operation");
     struct nsbx_task *t = nsbx_sched_get(L)->current;
-    if (!may_yield(L, t)) {
-        wait_in_place(L, t, op, mode);
+    if (may_yield(L, t))
+        return false;
+    wait_in_place(L, t, op, mode);
+    return true;
+}
+
+int nsbx_wait(lua_State *L, const char *name, enum nsbx_wait_mode mode, lua_KFunction k, lua_KContext ctx)
+{
+    if (nsbx_wait_here(L, name, mode))
         return k(L, LUA_OK, ctx);
-    }
+    struct nsbx_task *t = nsbx_sched_get(L)->current;
+    struct nsbx_op *op = nsbx_wait_op(L);
     begin_wait(t, op, mode);
     t->state = NSBX_TASK_WAITING;
     nsbx_op_on_finish(op, on_op_finished, t);

@@ -2,6 +2,7 @@
 #include "transport/walk.h"
 
 #include "base/limits.h"
+#include "base/util.h"
 #include "error.h"
 #include "options.h"
 #include "sandbox.h"
@@ -17,7 +18,8 @@ static void drop_walk(lua_State *L, void *ptr)
 
 static const struct nsbx_type walk_type = {.name = "nsbx.walk", .noun = "walk", .drop = drop_walk};
 
-/* Pushes the object of a walk; its user values are the sandbox at index 1 and the milliseconds of each wait. */
+/* Pushes the object of a walk; its user values are the sandbox at index 1 and the timeout in milliseconds: walk_files
+ * has it for each wait, list_files for the whole. */
 static void push_walk(lua_State *L, struct nsbx_sandbox *sb, const struct nsbx_walk_request *request,
                       int64_t timeout_ms, const char *op)
 {
@@ -64,30 +66,38 @@ static void check_came(lua_State *L, int walk, const char *op)
         nsbx_raise_destroyed(L, op, NULL, "the walk was closed meanwhile");
 }
 
+/* Of the walk in the box at idx. */
+static int64_t timeout_of(lua_State *L, int idx)
+{
+    lua_getiuservalue(L, idx, 2);
+    int64_t timeout_ms = lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    return timeout_ms;
+}
+
 /* ---- walk_files ---- */
 
 static int entries_came(lua_State *L, int status, lua_KContext ctx);
 
 static int push_next(lua_State *L, struct nsbx_box *box)
 {
-    struct nsbx_walk *w = box->ptr;
     struct nsbx_entry entry;
-    if (nsbx_walk_take(w, &entry)) {
-        push_entry(L, &entry);
-        return 1;
+    while (!nsbx_walk_take(box->ptr, &entry)) {
+        if (nsbx_walk_ended(box->ptr)) {
+            nsbx_box_drop(L, box);
+            lua_pushnil(L);
+            return 1;
+        }
+        lua_settop(L, 1);
+        int64_t timeout_ms = timeout_of(L, 1);
+        void **slot = nsbx_wait_slot(L);
+        *slot = nsbx_walk_next(box->ptr, timeout_ms);
+        if (!nsbx_wait_here(L, "walk_files", NSBX_WAIT))
+            return nsbx_wait(L, "walk_files", NSBX_WAIT, entries_came, 0);
+        check_came(L, 1, "walk_files");
     }
-    if (nsbx_walk_ended(w)) {
-        nsbx_box_drop(L, box);
-        lua_pushnil(L);
-        return 1;
-    }
-    lua_settop(L, 1);
-    lua_getiuservalue(L, 1, 2);
-    int64_t timeout_ms = lua_tointeger(L, 2);
-    lua_settop(L, 1);
-    void **slot = nsbx_wait_slot(L);
-    *slot = nsbx_walk_next(w, timeout_ms);
-    return nsbx_wait(L, "walk_files", NSBX_WAIT, entries_came, 0);
+    push_entry(L, &entry);
+    return 1;
 }
 
 static int entries_came(lua_State *L, int status, lua_KContext ctx)
@@ -138,31 +148,50 @@ int nsbx_sandbox_walk_files(lua_State *L)
 /* ---- list_files ---- */
 
 /* Stack: the sandbox at 1, the walk at 2, the list at 3. */
-static int list_more(lua_State *L, int64_t timeout_ms);
+static int list_more(lua_State *L, uint64_t deadline);
 
-static int list_came(lua_State *L, int status, lua_KContext timeout_ms)
+static int list_came(lua_State *L, int status, lua_KContext deadline)
 {
     (void)status;
     check_came(L, 2, "list_files");
-    return list_more(L, timeout_ms);
+    return list_more(L, (uint64_t)deadline);
 }
 
-static int list_more(lua_State *L, int64_t timeout_ms)
+/* Adds what can be had without waiting; false: that was all. */
+static bool take_all(lua_State *L, struct nsbx_walk *w)
 {
-    struct nsbx_box *box = lua_touserdata(L, 2);
-    struct nsbx_walk *w = box->ptr;
     struct nsbx_entry entry;
     for (lua_Integer n = (lua_Integer)lua_rawlen(L, 3); nsbx_walk_take(w, &entry);) {
         push_entry(L, &entry);
         lua_rawseti(L, 3, ++n);
     }
-    if (nsbx_walk_ended(w)) {
-        nsbx_box_drop(L, box);
-        return 1;
+    return !nsbx_walk_ended(w);
+}
+
+static int list_too_late(lua_State *L)
+{
+    struct nsbx_err err = {0};
+    struct nsbx_sandbox *sb = ((struct nsbx_box *)lua_touserdata(L, 1))->ptr;
+    nsbx_box_drop(L, lua_touserdata(L, 2));
+    nsbx_err_set(&err, NSBX_E_TIMEOUT, "list_files timed out after %lld ms", (long long)timeout_of(L, 2));
+    return nsbx_raise(L, &err, "list_files", sb->id);
+}
+
+static int list_more(lua_State *L, uint64_t deadline)
+{
+    struct nsbx_box *box = lua_touserdata(L, 2);
+    while (take_all(L, box->ptr)) {
+        uint64_t now = nsbx_now_ms();
+        if (now >= deadline)
+            return list_too_late(L);
+        void **slot = nsbx_wait_slot(L);
+        *slot = nsbx_walk_next(box->ptr, (int64_t)(deadline - now));
+        if (!nsbx_wait_here(L, "list_files", NSBX_WAIT))
+            return nsbx_wait(L, "list_files", NSBX_WAIT, list_came, (lua_KContext)deadline);
+        check_came(L, 2, "list_files");
     }
-    void **slot = nsbx_wait_slot(L);
-    *slot = nsbx_walk_next(w, timeout_ms);
-    return nsbx_wait(L, "list_files", NSBX_WAIT, list_came, (lua_KContext)timeout_ms);
+    nsbx_box_drop(L, box);
+    return 1;
 }
 
 int nsbx_sandbox_list_files(lua_State *L)
@@ -183,5 +212,5 @@ int nsbx_sandbox_list_files(lua_State *L)
     lua_replace(L, 2);
     lua_settop(L, 2);
     lua_newtable(L);
-    return list_more(L, timeout_ms);
+    return list_more(L, nsbx_now_ms() + (uint64_t)timeout_ms);
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A guest that does as it is told, for tests of the host side: plain sockets, no code shared with the project.
 
-    scripted_guest.py LOG < SCRIPT       (descriptor 3 is the listening socket; "ready" on stdout when it serves)
+    scripted_guest.py LOG [SOCKET] < SCRIPT     (listens on the unix socket, or is given a listening one as descriptor 3;
+                                                 "ready" on stdout when it serves)
 
 SCRIPT is a JSON object:
   features   what healthz advertises (default: all that the host knows)
@@ -20,6 +21,7 @@ A conversation is a list of steps, after the request has been read:
   {"flood": n}       n bytes of stdout in base64 deltas of 48 KiB, as fast as the host takes them
   {"drip": type}     one data frame of one byte and a pause of 50 ms
   {"blast": value}   the frame a thousand times at once
+  {"trickle": [value, s]}  the frame once in 20 ms, for s seconds
   {"builtin": true}  the built-in answer
 Each step may have "repeat": n.
 LOG gets one JSON line for every frame from the host: {"op":…, "body":…} or {"frame":…}, with long strings replaced by
@@ -171,6 +173,10 @@ class Connection:
         elif kind == "drip":
             self.send({"type": value, "data": "eA=="})
             threading.Event().wait(0.05)
+        elif kind == "trickle":
+            for _ in range(int(value[1] * 50)):
+                self.send(value[0])
+                threading.Event().wait(0.02)
         elif kind == "blast":
             payload = json.dumps(value).encode()
             self.sock.sendall((b"%08x\n" % len(payload) + payload) * 1000)
@@ -259,7 +265,12 @@ class Connection:
 
 
 def main():
-    listener = socket.socket(fileno=3)
+    if len(sys.argv) > 2:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(sys.argv[2])
+        listener.listen(64)
+    else:
+        listener = socket.socket(fileno=3)
     guest = Guest(json.load(sys.stdin), open(sys.argv[1], "w", encoding="utf-8"))
     os.write(1, b"ready\n")
     while True:
