@@ -24,7 +24,8 @@ struct nsbx_gate {
     uint64_t last_byte, deadline;
     const struct nsbx_op_row *row; /* of the last `op` so far; NULL = none or unknown */
     bool has_token;
-    struct nsbx_token token; /* the last so far */
+    unsigned tokens;         /* members of that name so far */
+    struct nsbx_token token; /* the first */
     uint32_t announced;
     enum verdict verdict;
 };
@@ -66,7 +67,8 @@ static int on_terminator(void *ud, struct nsbx_err *err)
     return NSBX_WIRE_STOP;
 }
 
-/* A token that is right admits at once. One that is to be the first (trust on first use) has to wait for the whole frame: a healthz shows
+/* A second token is nobody's: readers differ in which of two they take, and so may whoever let the first one pass. A token that is right
+ * admits at once; a second one behind it is the intake's to find. One that is to be the first (trust on first use) has to wait for the whole frame: a healthz shows
  * its token to nobody. */
 static int on_watch(void *ud, size_t index, const char *value, size_t n)
 {
@@ -75,6 +77,8 @@ static int on_watch(void *ud, size_t index, const char *value, size_t n)
         g->row = value && strlen(value) == n ? nsbx_op_row(value) : NULL;
         return 0;
     }
+    if (g->tokens++ > 0)
+        return 0;
     g->has_token = value && nsbx_token_set(&g->token, value, n, NULL) == 0;
     if (!g->has_token || !g->server->bound || !nsbx_equal_secret(&g->token, &g->server->token, sizeof(g->token)))
         return 0;
@@ -90,7 +94,7 @@ static int on_frame(void *ud, const char *rest, size_t len, struct nsbx_err *err
     (void)err;
     if (g->row && g->row->without_token) {
         g->verdict = EXEMPT;
-    } else if (g->has_token && !g->server->bound) {
+    } else if (g->has_token && g->tokens == 1 && !g->server->bound) {
         g->server->token = g->token;
         g->server->bound = true;
         g->verdict = ADMITTED;

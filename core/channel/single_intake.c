@@ -18,6 +18,7 @@ struct nsbx_intake {
     struct nsbx_conn *c;
     struct nsbx_wire_reader reader;
     const struct nsbx_op_row *row; /* as far as `op` is known */
+    unsigned tokens;               /* members of that name so far */
     struct nsbx_spool *spools[LARGES];
     json_t *message; /* the frame is whole */
     bool too_large;
@@ -67,7 +68,10 @@ static int on_terminator(void *ud, struct nsbx_err *err)
 static int on_watch(void *ud, size_t index, const char *value, size_t n)
 {
     struct nsbx_intake *in = ud;
-    (void)index;
+    if (index == 1) {
+        in->tokens++;
+        return 0;
+    }
     in->row = value && strlen(value) == n ? nsbx_op_row(value) : NULL;
     return 0;
 }
@@ -100,7 +104,7 @@ static int on_frame(void *ud, const char *rest, size_t len, struct nsbx_err *err
 
 int nsbx_intake_start(struct nsbx_conn *c, struct nsbx_err *err)
 {
-    static const char *const watch[] = {"op", NULL};
+    static const char *const watch[] = {"op", "token", NULL};
     static const struct nsbx_wire_events events = {
         .on_header = on_header,
         .on_terminator = on_terminator,
@@ -204,6 +208,10 @@ static void frame_done(struct nsbx_conn *c)
 {
     struct nsbx_intake *in = c->intake;
     in->row = row_of(in->message);
+    if (c->server->guarded && in->tokens > 1 && !(in->row && in->row->without_token)) {
+        nsbx_conn_refuse_text(c, "unauthorized");
+        return;
+    }
     struct nsbx_spool **own = own_spool(in), *spool = *own;
     if (spool && !nsbx_spool_settled(spool)) {
         wait_for_spool(c, true);

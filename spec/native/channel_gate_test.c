@@ -25,6 +25,12 @@ static void the_right_token_is_wanted_wherever_it_stands(void)
         WALK_WITH("\"" TOKEN "\\u0000\""),
         "{\"op\":\"walk\"}",
         "{\"op\":\"walk\",\"body\":{\"token\":\"" TOKEN "\"}}",
+        "{\"token\":\"" TOKEN "\",\"op\":\"walk\",\"token\":\"" TOKEN "\"}",
+        "{\"token\":\"" TOKEN "\",\"token\":\"x\",\"op\":\"walk\"}",
+        "{\"token\":\"x\",\"token\":\"" TOKEN "\",\"op\":\"walk\"}",
+        "{\"token\":\"" TOKEN "\",\"op\":\"walk\",\"token\":null}",
+        "{\"token\":\"" TOKEN "\",\"op\":\"walk\",\"to\\u006ben\":{}}",
+        "{\"token\":7,\"op\":\"walk\",\"token\":\"" TOKEN "\"}",
         "{\"op\":\"nosuch\"}",
         "5",
     };
@@ -63,7 +69,8 @@ static void a_token_of_any_length_is_compared(void)
 static void a_health_question_needs_no_token(void)
 {
     static const char *const asked[] = {"{\"op\":\"healthz\"}", "{\"op\":\"healthz\",\"token\":\"wrong\"}",
-                                        "{\"token\":\"\",\"body\":{\"a\":[1]},\"op\":\"healthz\"}"};
+                                        "{\"token\":\"\",\"body\":{\"a\":[1]},\"op\":\"healthz\"}",
+                                        "{\"token\":\"" TOKEN "\",\"token\":\"x\",\"op\":\"healthz\"}"};
     for (size_t i = 0; i < NSBX_LEN(asked); i++)
         check_frame((struct exchange){
             .token = TOKEN, .sent = asked[i], .replied = OK_FRAME, .opened = "open healthz -\nend\n"});
@@ -73,6 +80,8 @@ static void without_tokens_any_is_ignored(void)
 {
     check_frame((struct exchange){.sent = WALK_WITH("\"anything\""), .replied = DONE_FRAME, .opened = OPENED_WALK});
     check_frame((struct exchange){.sent = WALK_WITH("{\"a\":1}"), .replied = DONE_FRAME, .opened = OPENED_WALK});
+    check_frame((struct exchange){
+        .sent = WALK_WITH("\"one\",\"token\":\"two\""), .replied = DONE_FRAME, .opened = OPENED_WALK});
 }
 
 static void the_first_token_is_trusted_for_good(void)
@@ -83,6 +92,7 @@ static void the_first_token_is_trusted_for_good(void)
     rig_serve();
     ask_once("{\"op\":\"healthz\",\"token\":\"of a health question\"}", OK_FRAME);
     ask_once("{\"op\":\"walk\",\"token\":\"\"}", REFUSED("unauthorized"));
+    ask_once("{\"op\":\"walk\",\"token\":\"second\",\"token\":\"second\"}", REFUSED("unauthorized"));
     ask_once("{\"op\":\"walk\",\"token\":\"first\"}", DONE_FRAME);
     ask_once("{\"op\":\"walk\",\"token\":\"second\"}", REFUSED("unauthorized"));
     ask_once("{\"token\":\"first\",\"op\":\"walk\"}", DONE_FRAME);
