@@ -155,6 +155,37 @@ static void refusals_come_too_late(void)
     guest_rig_close();
 }
 
+/* What counts is how long the guest is waited for: a reader takes its time and loses nothing. */
+static void slow_reader_after_the_cancel(void)
+{
+    enum { DIVISOR = 20, TOTAL = 8 * 1024 * 1024 / 49152 * 49152 }; /* the whole of it is bounded by 500 ms then */
+    guest_rig_open(NSBX_ARM_UNIX, DIVISOR, OPS(EXECUTE(STARTED ",{\"flood\":8388608}," RESULT(5) "," END "," FIN)));
+    struct nsbx_exec_request r = request("frobnicate");
+    start(&r);
+    CHECK_INT(finish_op(nsbx_exec_started(exec, -1)).code, 0);
+    CHECK_INT(finish_op(nsbx_exec_cancel(exec)).code, 0);
+    size_t got = 0, n;
+    uint64_t began = nsbx_now_ms();
+    for (bool more = true; more;) {
+        enum nsbx_sub sub;
+        uint8_t *bytes;
+        CHECK_INT(finish_op(nsbx_exec_read(exec, 5000)).code, 0);
+        for (uint64_t until = nsbx_now_ms() + 15; nsbx_now_ms() < until; usleep(1000))
+            nsbx_loop_turn(loop, NSBX_TURN_POLL);
+        more = nsbx_exec_take(exec, &sub, &bytes, &n);
+        if (!more)
+            break;
+        got += n;
+        nsbx_free(bytes);
+    }
+    CHECK_INT(got, TOTAL);
+    CHECK(nsbx_now_ms() - began > 1000); /* it was slow indeed */
+    CHECK_INT(wait_exec().code, 0);
+    CHECK_INT(last.exit_code, 5);
+    close_exec();
+    guest_rig_close();
+}
+
 /* The end is confirmed, and the guest goes on sending: much, or a little now and then. The whole of it is bounded. */
 static void endless_after_the_cancel(void)
 {
@@ -465,6 +496,7 @@ int main(void)
     RUN(violations_are_no_results);
     RUN(results_in_other_forms);
     RUN(refusals_come_too_late);
+    RUN(slow_reader_after_the_cancel);
     RUN(endless_after_the_cancel);
     RUN(wrong_versions);
     RUN(permanent_refusals_are_not_repeated);
