@@ -46,7 +46,7 @@ return function()
     if status == "success" then
       say("pass", handler.getFullName(element))
     elseif status == "pending" then
-      say("skip", handler.getFullName(element), pending and pending.message or "pending, no reason given")
+      say("skip", handler.getFullName(element), pending and pending.message or "pending")
     end
     return nil, true
   end

@@ -8,6 +8,7 @@ import runner
 
 SHOWN_LINES = 200
 COUNT = re.compile(r"^(\d+) passed, (\d+) failed$", re.M)
+SKIP = re.compile(r"^SKIP (.+)$", re.M)
 
 
 class Tally:
@@ -73,7 +74,10 @@ class Tally:
         self.tell(name, outcome, int(good), int(not good), problems)
 
     def counted(self, name, outcome):
-        """For a program that ends with "N passed, N failed"; without that line it has not ended well."""
+        """For a program that ends with "N passed, N failed"; without that line it has not ended well. Each of its lines
+        "SKIP what: why" is a skip."""
+        for skipped in SKIP.findall(outcome.output):
+            self.skip(name, skipped)
         found = COUNT.findall(outcome.output)
         if not found:
             self.tell(name, outcome, 0, 1, ["did not report its count"])

@@ -66,9 +66,12 @@ describe("a local sandbox #user", function()
       for _, path in ipairs(secrets) do
         assert.message(path).are_not.equal(0, sb:exec("/bin/ls", {path}).exit_code)
       end
-      local etc = {"alternatives", "group", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "passwd", "ssl"}
+      local etc = {"alternatives", "group", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "passwd"}
+      if host("ls -d /etc/ssl/certs") ~= "" then -- a host without ca-certificates has none to show
+        etc[#etc + 1] = "ssl"
+        assert.are.equal("/etc/ssl/certs", sh(sb, "ls -d /etc/ssl/*"))
+      end
       assert.are.equal(table.concat(etc, "\n"), sh(sb, "ls /etc"))
-      assert.are.equal("/etc/ssl/certs", sh(sb, "ls -d /etc/ssl/*"))
     end)
 
     it("has nothing of the host's environment", function()

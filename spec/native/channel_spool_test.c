@@ -166,10 +166,32 @@ static void write_beyond_the_file_limit(void)
     close(dir_fd);
 }
 
+/* A user without an entry in the map owns no file there. */
+static int map_own_id(const char *map, unsigned id)
+{
+    int fd = open(map, O_WRONLY | O_CLOEXEC);
+    int rc = fd < 0 || dprintf(fd, "%u %u 1\n", id, id) < 0 ? -1 : 0;
+    close(fd);
+    return rc;
+}
+
+static int own_mounts(void)
+{
+    unsigned uid = geteuid(), gid = getegid();
+    if (uid == 0)
+        return unshare(CLONE_NEWNS);
+    if (unshare(CLONE_NEWNS | CLONE_NEWUSER) != 0)
+        return -1;
+    int fd = open("/proc/self/setgroups", O_WRONLY | O_CLOEXEC);
+    int rc = fd < 0 || write(fd, "deny", 4) != 4 ? -1 : 0;
+    close(fd);
+    return rc || map_own_id("/proc/self/uid_map", uid) ? -1 : map_own_id("/proc/self/gid_map", gid);
+}
+
 static void write_to_a_full_disk(void)
 {
-    if (unshare(CLONE_NEWNS | (geteuid() ? CLONE_NEWUSER : 0)) != 0 ||
-        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("none", dir, "tmpfs", 0, "size=2m") != 0)
+    if (own_mounts() != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", dir, "tmpfs", 0, "size=2m") != 0)
         _exit(77);
     int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     body_of(6 << 20, dir_fd,

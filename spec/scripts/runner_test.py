@@ -69,6 +69,13 @@ class Count(unittest.TestCase):
         self.assertEqual(self.counted("echo '3 passed, 0 failed'"), (3, 0))
         self.assertEqual(self.counted("echo '3 passed, 2 failed'; exit 1"), (3, 2))
 
+    def test_a_skip_is_told_and_counted(self):
+        counts = tally.Tally(60)
+        with contextlib.redirect_stdout(io.StringIO()) as told:
+            counts.counted("x", shell("echo 'SKIP a disk: no tmpfs'; echo '2 passed, 0 failed'"))
+        self.assertEqual(counts.summary(), "2 passed, 0 failed, 1 skipped")
+        self.assertIn("skip   x: a disk: no tmpfs\n", told.getvalue())
+
     def test_no_count_fails(self):
         self.assertEqual(self.counted("echo fine"), (0, 1))
 
