@@ -119,7 +119,6 @@ static void violations_are_no_results(void)
         LYING("1.5", "4", ""),
         LYING("-2", "4", ""),
         LYING("2147483648", "4", ""),
-        LYING("0", "-1", ""),
         LYING("0", "4", ",\"signal\":\"SIGKILL\""),
         NULL};
     for_each_conversation(NSBX_ARM_UNIX, conversations, "", check_violation);
@@ -134,6 +133,14 @@ static void results_in_other_forms(void)
     CHECK_INT(wait_exec().code, 0);
     CHECK_INT(last.exit_code, 3);
     CHECK_INT(last.duration_ms, 4);
+    close_exec();
+    guest_rig_close();
+
+    guest_rig_open(NSBX_ARM_UNIX, 1, OPS(EXECUTE(STARTED "," LYING("3", "-1", ""))));
+    start(&r);
+    CHECK_INT(wait_exec().code, 0);
+    CHECK_INT(last.exit_code, 3);
+    CHECK_INT(last.duration_ms, 0);
     close_exec();
     guest_rig_close();
 }
