@@ -231,7 +231,9 @@ def test_a_killed_keeper_while_it_ends(program):
             equal(c.frame()["data"], "ready\n")
             start = time.monotonic()
             equal(a.call("cancel-execution", {"executionId": name})["state"], "failed")
-            assert error_of(c.rest()).startswith("execution_lost: ")
+            # TERM ends the shell's sleep too, and some shells say so.
+            frames = [frame for frame in c.rest() if frame["type"] != "stderr_delta"]
+            assert error_of(frames).startswith("execution_lost: ")
             assert time.monotonic() - start < 1.2
         equal(a.call("healthz")["ok"], True)
 
