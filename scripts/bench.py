@@ -123,9 +123,10 @@ def creation(count):
 
 
 def streams(size):
-    pipe = float(output([os.path.join(RELEASE, "bench", "pipe_bench"), str(size)]))
+    pipe = statistics.median(float(output([os.path.join(RELEASE, "bench", "pipe_bench"), str(size)])) for _ in range(5))
     for what, name in (("stdout", "stdout of a command"), ("file", "read_file_stream")):
-        speed, host, agent = map(float, recipe("stream_bench", what, size)[0].split())
+        runs = [tuple(map(float, recipe("stream_bench", what, size)[0].split())) for _ in range(3)]
+        speed, (host, agent) = statistics.median(r[0] for r in runs), (max(r[i] for r in runs) for i in (1, 2))
         small = recipe("stream_bench", what, size // 16)[0].split()
         row(f"{name}, {size >> 20} MiB", f"{speed:.0f} MB/s", f"a bare pipe: {pipe:.0f} MB/s", f"{speed / pipe:.2f} ×")
         row("  peak memory, host and agent", f"{host / 1024:.1f} and {agent / 1024:.1f} MiB",
