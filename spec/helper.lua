@@ -176,9 +176,14 @@ function helper.scripted_guest(script)
   return guest
 end
 
--- A sandbox over it.
+-- A sandbox over it, as soon as it listens.
 function helper.connect(agent)
-  return nsbx.connect({ unix_path = agent.path, root_dir = agent.workspace })
+  local sb, err
+  assert(helper.eventually(function()
+    sb, err = nsbx.try(nsbx.connect, { unix_path = agent.path, root_dir = agent.workspace })
+    return sb or err.code ~= "unreachable"
+  end, 20), "the agent does not listen")
+  return sb or error(err, 0)
 end
 
 -- ---- the check ----

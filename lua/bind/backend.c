@@ -1,5 +1,6 @@
 /* Where sandboxes come from: nsbx.local_backend and its create, and nsbx.connect to an agent that runs somewhere already. */
 #include "base/alloc.h"
+#include "base/limits.h"
 #include "bind_priv.h"
 #include "error.h"
 #include "options.h"
@@ -124,6 +125,10 @@ static int create_done(lua_State *L, int status, lua_KContext ctx)
         nsbx_sandbox_push(L, nsbx_local_id(local), nsbx_local_root_dir(local), lua_tostring(L, -1));
     sb->local = nsbx_op_take_result(op);
     sb->guest = nsbx_local_guest(sb->local);
+    sb->environment = "linux-namespace";
+    const struct backend *b = ((struct nsbx_box *)lua_touserdata(L, 1))->ptr;
+    if (b && (b->options.keep || b->options.workspace))
+        sb->workspace = nsbx_sandbox_copy(L, nsbx_local_workspace(sb->local));
     nsbx_wait_over(L, -3);
     return 1;
 }
@@ -232,6 +237,12 @@ static int connect_agent(lua_State *L)
     if ((o.unix_path != NULL) == (o.host != NULL) || (o.host != NULL) != (o.port != 0))
         return nsbx_misused(L, "connect", "name the agent by 'unix_path', or by 'host' and 'port'");
     o.arm = o.unix_path ? NSBX_ARM_UNIX : NSBX_ARM_TCP;
+    /* An agent on this machine is there or it is not; one elsewhere may be starting. Either way the dial gives up before
+     * the whole does, so that the error says why there is no connection. */
+    int64_t timeout_ms = nsbx_option_ms(L, 1, "timeout", CONNECT_TIMEOUT_S * 1000);
+    o.dial_budget_ms = o.unix_path ? -1 : timeout_ms > 2000 ? timeout_ms - 1000 : timeout_ms / 2 + 1;
+    if (o.dial_budget_ms > NSBX_DIAL_BUDGET_MS)
+        o.dial_budget_ms = NSBX_DIAL_BUDGET_MS;
     nsbx_checkpoint(L, "connect");
     struct nsbx_loop *loop = nsbx_sched_loop(L);
     const char *id = o.unix_path ? lua_pushfstring(L, "unix:%s", o.unix_path)
@@ -242,7 +253,7 @@ static int connect_agent(lua_State *L)
     if (nsbx_guest_new(loop, &o, &sb->guest, &err) < 0)
         return nsbx_raise(L, &err, "connect", NULL);
     void **slot = nsbx_wait_slot(L);
-    *slot = nsbx_guest_health(sb->guest, nsbx_option_ms(L, 1, "timeout", CONNECT_TIMEOUT_S * 1000));
+    *slot = nsbx_guest_health(sb->guest, timeout_ms);
     return nsbx_wait(L, "connect", NSBX_WAIT, connected, 0);
 }
 

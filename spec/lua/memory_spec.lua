@@ -68,7 +68,9 @@ describe("without memory", function()
   for name, scenario in pairs(scenarios) do
     it(name .. " ends in a clear error, and leaves nothing", function()
       helper.agents_may_end_badly = true -- one whose host gave up before it answered is killed
-      agent_path = helper.agent().path
+      local agent = helper.agent()
+      agent_path = agent.path
+      helper.connect(agent):close() -- it listens
       scenario()
       local nth = 0
       repeat
