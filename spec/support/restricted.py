@@ -79,9 +79,13 @@ def seccomp():
 
 
 def masked_proc():
+    """Every /proc there is: one that is seen whole anywhere would do."""
     call("unshare", CLONE_NEWNS)
-    for command in (["mount", "--make-rprivate", "/"], ["mount", "-t", "tmpfs", "none", "/proc/irq"]):
-        subprocess.run(command, check=True)
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    with open("/proc/self/mountinfo", encoding="utf-8") as f:
+        places = [line.split()[4] for line in f if " - proc " in line]
+    for place in places:
+        subprocess.run(["mount", "-t", "tmpfs", "none", place + "/irq"], check=True)
 
 
 MODES = {"no-userns": no_userns, "seccomp": seccomp, "masked-proc": masked_proc, "few-uids": few_uids}
