@@ -28,7 +28,8 @@ static int type_of(lua_State *L)
     return 1;
 }
 
-/* ---- for tests ---- */
+#ifdef NSBX_TESTING
+/* ---- for tests: not in a release, where a recipe could break its own program by them ---- */
 
 enum { LIVE_MAX = 64, LIVE_TEXT = 64 };
 struct live {
@@ -78,6 +79,7 @@ static int debug_fail_alloc(lua_State *L)
 
 static const luaL_Reg debug_functions[] = {
     {"live", debug_live}, {"setenv", debug_setenv}, {"fail_alloc", debug_fail_alloc}, {NULL, NULL}};
+#endif
 
 /* ---- what the Lua parts need ---- */
 
@@ -127,9 +129,11 @@ int luaopen_nsbx(lua_State *L)
     luaL_setfuncs(L, nsbx_backend_functions, 0);
     lua_pushliteral(L, NSBX_VERSION);
     lua_setfield(L, 1, "version");
+#ifdef NSBX_TESTING
     lua_newtable(L);
     luaL_setfuncs(L, debug_functions, 0);
     lua_setfield(L, 1, "_debug");
+#endif
     lua_newtable(L);
     luaL_setfuncs(L, core_functions, 0);
     luaL_setfuncs(L, nsbx_task_core_functions, 0);
