@@ -26,6 +26,7 @@ static void drop_sandbox(lua_State *L, void *ptr)
     nsbx_free(sb->id);
     nsbx_free(sb->root_dir);
     nsbx_free(sb->cwd);
+    nsbx_free(sb->workspace);
     nsbx_free(sb);
 }
 
@@ -67,11 +68,11 @@ static int field(lua_State *L)
     else if (strcmp(key, "root_dir") == 0)
         text = sb->root_dir;
     else if (strcmp(key, "environment") == 0)
-        text = sb->local ? "linux-namespace" : "agent";
+        text = sb->environment;
     else if (strcmp(key, "carrier") == 0)
         text = "single";
-    else if (strcmp(key, "workspace") == 0 && sb->local)
-        text = nsbx_local_workspace(sb->local);
+    else if (strcmp(key, "workspace") == 0)
+        text = sb->local ? nsbx_local_workspace(sb->local) : sb->workspace;
     lua_pushstring(L, text); /* NULL: nil */
     return 1;
 }
@@ -82,7 +83,7 @@ static void describe(lua_State *L, void *ptr)
     lua_pushfstring(L, "%s, %s", sb->id, status(sb));
 }
 
-static char *copy(lua_State *L, const char *text)
+char *nsbx_sandbox_copy(lua_State *L, const char *text)
 {
     char *out = text ? nsbx_strdup(text) : NULL;
     if (text && !out)
@@ -98,9 +99,10 @@ struct nsbx_sandbox *nsbx_sandbox_push(lua_State *L, const char *id, const char 
         nsbx_raise_nomem(L, NULL, "a sandbox");
     nsbx_list_init(&sb->processes);
     box->ptr = sb;
-    sb->id = copy(L, id);
-    sb->root_dir = copy(L, root_dir);
-    sb->cwd = copy(L, cwd);
+    sb->id = nsbx_sandbox_copy(L, id);
+    sb->root_dir = nsbx_sandbox_copy(L, root_dir);
+    sb->cwd = nsbx_sandbox_copy(L, cwd);
+    sb->environment = "agent";
     return sb;
 }
 

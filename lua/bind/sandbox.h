@@ -17,6 +17,8 @@ struct nsbx_sandbox {
     struct nsbx_local
         *local; /* of the local backend, which owns the guest then; NULL = over an agent that runs somewhere */
     bool destroyed;
+    const char *environment; /* what it is, also when it is no more; static */
+    char *workspace; /* of the local backend: the host's path, when it outlives the sandbox; NULL = it does not */
     char *id, *root_dir, *cwd;  /* root_dir and cwd (of commands, when they name none) may be NULL */
     struct nsbx_list processes; /* struct nsbx_process, started by this handle and not closed */
     struct nsbx_err end;        /* the first failure of ending a process, while it is being destroyed */
@@ -24,8 +26,10 @@ struct nsbx_sandbox {
 
 extern const struct nsbx_type nsbx_sandbox_type;
 
-/* Pushes a sandbox with its texts copied and neither guest nor local: fill them in. id is not NULL; two user values. */
+/* Pushes a sandbox with its texts copied and neither guest nor local: fill them in. Its environment is "agent". id is not NULL; two user values. */
 struct nsbx_sandbox *nsbx_sandbox_push(lua_State *L, const char *id, const char *root_dir, const char *cwd);
+/* A copy of `text` for one of its fields (NULL: NULL); raises when there is no memory. */
+char *nsbx_sandbox_copy(lua_State *L, const char *text);
 /* The first argument of method `op`; raises when it is none, or destroyed. */
 struct nsbx_sandbox *nsbx_sandbox_self(lua_State *L, const char *op);
 

@@ -261,6 +261,29 @@ describe("a local sandbox #user", function()
     assert.are.equal("inside", host("cat " .. dir .. "/made"))
   end)
 
+  it("tells where its workspace is, after its end too when it is still there", function()
+    local dir = host("mktemp -d")
+    os.execute("chmod 777 " .. dir)
+    local kept
+    finally(function() os.execute("rm -rf " .. dir .. " " .. (kept or "")) end)
+    local function of(options)
+      local sb = nsbx.local_backend(options):create()
+      local before = sb.workspace
+      sb:write_file("made", "inside")
+      sb:destroy()
+      assert.are.equal("linux-namespace", sb.environment)
+      return before, sb.workspace
+    end
+    local before, after = of({workspace = dir})
+    assert.are.same({dir, dir}, {before, after})
+    before, kept = of({keep = true})
+    assert.are.equal(before, kept)
+    assert.are.equal("inside", host("cat " .. kept .. "/made"))
+    before, after = of({})
+    assert.is_nil(after)
+    assert.is_false(helper.exists(before))
+  end)
+
   it("names a workspace that it could not write", function()
     local dir = host("mktemp -d")
     os.execute("chmod 555 " .. dir)
