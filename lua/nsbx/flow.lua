@@ -40,8 +40,12 @@ end
 
 -- Waits for every task of the list (functions are made tasks) and returns the list of their first results. When one
 -- fails, or the wait itself is cancelled, the others are cancelled and waited for, and the error is raised.
-function nsbx.all(list)
+function nsbx.all(list, ...)
   check_list(list)
+  if select("#", ...) > 0 then
+    core.misused("all", "too many arguments; it is called as nsbx.all(list) and has no options: "
+      .. "a time is given by timeout= to what the tasks wait for")
+  end
   local tasks = {}
   for i, entry in ipairs(list) do
     tasks[i] = type(entry) == "function" and nsbx.spawn(entry) or entry

@@ -111,6 +111,15 @@ describe("a wrong argument", function()
     refused("argument 1 (command) must not be empty", sb.exec, sb, "")
   end)
 
+  it("of all, which has no options, is refused before a function of its list runs", function()
+    local ran = false
+    local list = { function() ran = true end }
+    refused("too many arguments; it is called as nsbx.all(list) and has no options: …", nsbx.all, list, { timeout = 1 })
+    refused("too many arguments; it is called as nsbx.all(list) and has no options: …", nsbx.all, list, nil)
+    nsbx.sleep(0.01)
+    assert.is_false(ran)
+  end)
+
   it("of a signal is explained", function()
     for _, wrong in ipairs({ "NOSUCH", 0, 65, -9, 1.5, true }) do
       refused("argument 1 (signal) must be a signal's name or number, such as \"TERM\", not …", process.kill, process,
