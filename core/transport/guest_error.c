@@ -1,9 +1,14 @@
+#include "base/limits.h"
 #include "base/util.h"
 #include "codec/utf8.h"
 #include "guest_priv.h"
 
 #include <ctype.h>
 #include <string.h>
+
+#define NOT_REGULAR "it is not a regular file but a directory, a FIFO, a socket or a device"
+#define NUMBER_TEXT(n) #n
+#define NUMBER(n) NUMBER_TEXT(n)
 
 enum { TEXT_MAX = 384 }; /* of the guest's text in a message: leaves room for our own words */
 
@@ -30,6 +35,21 @@ static const struct {
     {"requires_base64", NSBX_E_INVALID},
     {"not_a_regular_file", NSBX_E_INVALID},
     {"not_a_temp_file", NSBX_E_INVALID},
+};
+
+/* What the words say to a person, who has the word itself as the reason. */
+static const struct {
+    const char *word, *sentence;
+} sentences[] = {
+    {"read_file_not_a_regular_file", NOT_REGULAR},
+    {"read_file_stream_not_a_regular_file", NOT_REGULAR},
+    {"write_file_not_a_regular_file", NOT_REGULAR},
+    {"invalid_cwd", "the working directory (cwd) is refused"},
+    {"walk_invalid_limit", "a limit of the walk is refused"},
+    {"walk_invalid_pattern", "the pattern is refused"},
+    {"execution_capacity",
+     "the guest keeps track of " NUMBER(NSBX_EXEC_MAX_TRACKED) " commands at most, and all of these still run"},
+    {"agent_retiring", "the agent is about to end and takes no new request"},
 };
 
 /* The leading word of "word", "word: more" or "word more"; "" when it does not begin with one. */
@@ -80,6 +100,15 @@ static int code_of_word(const char *word)
     return NSBX_E_REFUSED;
 }
 
+/* The sentence for a word; NULL: the word stands for itself. */
+static const char *sentence_of(const char *word)
+{
+    for (size_t i = 0; i < NSBX_LEN(sentences); i++)
+        if (strcmp(word, sentences[i].word) == 0)
+            return sentences[i].sentence;
+    return NULL;
+}
+
 int nsbx_guest_refusal(const json_t *refusal, struct nsbx_err *err)
 {
     const char *text = json_string_value(json_object_get(refusal, "error"));
@@ -89,7 +118,8 @@ int nsbx_guest_refusal(const json_t *refusal, struct nsbx_err *err)
         return nsbx_err_set(err, NSBX_E_PROTOCOL, "the guest refused without saying why");
     char word[NSBX_ERR_REASON], line[TEXT_MAX], rest[TEXT_MAX];
     leading_word(word, text);
-    nsbx_guest_one_line(line, sizeof line, text);
+    const char *sentence = sentence_of(word);
+    nsbx_guest_one_line(line, sizeof line, sentence ? text + strlen(word) : text);
     nsbx_guest_one_line(rest, sizeof rest, more ? more : "");
     int sys = name ? nsbx_errno_of_name(name) : 0;
     if (!sys)
@@ -100,7 +130,8 @@ int nsbx_guest_refusal(const json_t *refusal, struct nsbx_err *err)
         code = NSBX_E_FORBIDDEN;
         reason = *word ? word : "outside_workspace";
     }
-    nsbx_err_reason(err, code, reason ? reason : "", "%s%s%s", line, *rest ? ": " : "", rest);
+    nsbx_err_reason(err, code, reason ? reason : "", "%s%s%s%s", sentence ? sentence : "", line, *rest ? ": " : "",
+                    rest);
     if (err)
         err->sys = sys;
     return -code;
