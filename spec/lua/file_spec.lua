@@ -136,6 +136,22 @@ describe("files #agent", function()
       assert.is_true(#walk("t", { max_depth = 1 }) < 4)
     end)
 
+    it("by a pattern whose bracket or brace is not closed, which stands for itself", function()
+      sb:exec({ shell = "cd t; touch '[a' '{a' a '{b,c'" })
+      assert.are.same({ "t/[a" }, walk("t", { pattern = "[a" }))
+      assert.are.same({ "t/{a" }, walk("t", { pattern = "{a" }))
+      assert.are.same({ "t/{b,c" }, walk("t", { pattern = "{b,c" }))
+    end)
+
+    it("by no pattern that could not be meant", function()
+      for _, wrong in ipairs({ "./", "/t", "a/../b", ("x"):rep(4097) }) do
+        local ok, err = pcall(walk, "t", { pattern = wrong })
+        assert.is_false(ok)
+        assert.are.same({ "invalid", "walk_invalid_pattern" }, { err.code, err.reason })
+        assert.is_truthy(err.message:find("the pattern is refused: ", 1, true))
+      end
+    end)
+
     it("until a break", function()
       sb:exec({ shell = "mkdir w; cd w; for d in $(seq 20); do mkdir $d; (cd $d; touch $(seq 60)); done" })
       local n = 0
