@@ -120,8 +120,8 @@ int nsbx_sandbox_walk_files(lua_State *L)
     static const struct nsbx_option options[] = {
         {.key = "pattern", .kind = NSBX_KIND_TEXT},
         {.key = "include_hidden", .kind = NSBX_KIND_BOOLEAN},
-        {.key = "max_depth", .kind = NSBX_KIND_COUNT, .max = NSBX_COUNT_MAX},
-        {.key = "max_entries", .kind = NSBX_KIND_COUNT, .max = NSBX_COUNT_MAX},
+        {.key = "max_depth", .kind = NSBX_KIND_COUNT, .min = 1, .max = NSBX_COUNT_MAX},
+        {.key = "max_entries", .kind = NSBX_KIND_COUNT, .min = 1, .max = NSBX_COUNT_MAX},
         {.key = "max_visited_entries", .kind = NSBX_KIND_COUNT, .min = 1, .max = NSBX_COUNT_MAX},
         {.key = "order", .kind = NSBX_KIND_CHOICE, .choices = orders},
         {.key = "timeout", .kind = NSBX_KIND_SECONDS, .max = LIST_MAX_S},

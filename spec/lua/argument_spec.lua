@@ -155,6 +155,8 @@ describe("a wrong argument", function()
       function() sb:read_file("x", { offset = "x" }) end,
       function() sb:read_file_stream("x", { offset = "x" }) end,
       function() sb:walk_files("x", { order = "x" }) end,
+      function() sb:walk_files("x", { max_depth = 0 }) end,
+      function() sb:walk_files("x", { max_entries = 0 }) end,
       function() sb:list_files({}) end,
       function() sb:destroy({ nonsense = 1 }) end,
       function() process:write(1) end,
