@@ -2,6 +2,7 @@
 import contextlib
 import io
 import os
+import re
 import sys
 import tempfile
 import time
@@ -38,10 +39,11 @@ class Run(unittest.TestCase):
         self.assertLess(time.monotonic() - begin, 5)
 
     def test_an_orphan_is_named_and_killed(self):
-        outcome = shell("setsid sleep 98.76 & exit 0")
+        mark = f"98.{os.getpid()}"  # another suite on this machine has another
+        outcome = shell(f"setsid sleep {mark} & exit 0")
         self.assertEqual(len(outcome.trouble), 1)
-        self.assertRegex(outcome.trouble[0], r"^left a process behind: \d+ sleep 98\.76$")
-        self.assertFalse(any("98.76" in runner.name_of(pid) for pid in map(int, filter(str.isdigit, os.listdir("/proc")))))
+        self.assertRegex(outcome.trouble[0], rf"^left a process behind: \d+ sleep {re.escape(mark)}$")
+        self.assertFalse(any(mark in runner.name_of(pid) for pid in map(int, filter(str.isdigit, os.listdir("/proc")))))
 
     def test_an_orphan_that_ends_soon_is_none(self):
         self.assertEqual(shell("setsid sleep 0.2 & exit 0").trouble, [])
