@@ -101,7 +101,8 @@ def test_text_keeps_nobody_waiting(program):
                     start = time.monotonic()
                     a.call("healthz")
                     worst = max(worst, time.monotonic() - start)
-                assert worst < (1 if a.sanitized else 0.1), f"{name}: a healthz took {worst:.3f} s"
+                # A loop that made the text itself held them for over a second; the bound leaves room for a busy machine.
+                assert worst < (2 if a.sanitized else 0.6), f"{name}: a healthz took {worst:.3f} s"
                 reply = c.frame()
                 equal((reply["sizeBytes"], reply["encoding"], reply["content"] == shown * n), (len(raw) * n, "utf8", True))
                 c.expect_end()
