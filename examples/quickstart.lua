@@ -70,7 +70,8 @@ for entry in sb:walk_files("tree", {order = "sorted"}) do
 end
 
 step("A command outlives its timeout")
-local seconds = ("%d.25"):format(1000 + math.random(1000)) -- a word that no other process has
+local pid = io.open("/proc/self/stat"):read("n")
+local seconds = ("1000.%d"):format(pid) -- a word that no other process has
 local slow = nsbx.spawn(function()
   return sb:exec({shell = ("setsid sleep %s & sleep %s"):format(seconds, seconds), timeout = 1})
 end)

@@ -44,10 +44,11 @@ describe("a local sandbox #user", function()
 
     it("runs under uid 1000 inside and never under the host's root", function()
       assert.are.equal("uid=1000(sandbox) gid=1000(sandbox) groups=1000(sandbox)", sh(sb, "id"))
-      local process <close> = sb:spawn("sleep", {"1000.25"})
+      local mark = helper.mark()
+      local process <close> = sb:spawn("sleep", {mark})
       local deadline, uid = nsbx.now() + 5, ""
       while uid == "" and nsbx.now() < deadline do
-        uid = host("ps -eo uid=,args= | grep '[s]leep 1000.25' | awk '{print $1}' | head -1")
+        uid = host("ps -eo uid=,args= | grep '[s]leep " .. mark .. "' | awk '{print $1}' | head -1")
       end
       assert.are.equal(am_root and "65534" or host("id -u"), uid)
       process:kill{signal = "KILL", tree = true}
@@ -142,7 +143,7 @@ describe("a local sandbox #user", function()
   end)
 
   it("ends with everything in it", function()
-    local mark = "1000." .. math.random(100000, 999999)
+    local mark = helper.mark()
     with_sandbox({}, function(sb)
       sb:exec("/bin/sh", {"-c", "setsid sleep " .. mark .. " & (setsid sleep " .. mark .. " &)"})
       assert.are.equal("2", host("ps -eo args= | grep -c '^sleep " .. mark .. "'"))
@@ -323,7 +324,7 @@ describe("a local sandbox #user", function()
     local tmp = host("mktemp -d")
     os.execute("chmod 777 " .. tmp)
     finally(function() os.execute("rm -rf " .. tmp) end)
-    local mark = "2000." .. math.random(100000, 999999)
+    local mark = helper.mark()
     local recipe = tmp .. "/recipe.lua"
     local f = assert(io.open(recipe, "w"))
     f:write(([[
