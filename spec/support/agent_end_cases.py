@@ -213,7 +213,7 @@ def lost(a, script, **body):
 
 def test_a_killed_keeper(program):
     with Agent(program, quiet=False) as a:
-        assert lost(a, "echo $$ > leader; setsid sleep 1.5 & echo $! > other; kill -KILL $PPID; sleep 100") < 1
+        assert lost(a, "echo $$ > leader; setsid sleep 1.5 & echo $! > other; kill -KILL $PPID; exec sleep 100") < 1
         wait_until(lambda: not alive(int(open(a.path("leader")).read())), what="the leader's end")
         other = int(open(a.path("other")).read())
         assert alive(other), "a process in the background is no concern of the execution's any more"
@@ -226,7 +226,7 @@ def test_a_killed_keeper_while_it_ends(program):
     """The cancel and the stream say the same."""
     with Agent(program, quiet=False) as a:
         name = a.reserve()
-        script = "trap 'kill -KILL $PPID; sleep 100' TERM; echo ready; while :; do sleep 0.05; done"
+        script = "trap 'kill -KILL $PPID; exec sleep 100' TERM; echo ready; while :; do sleep 0.05; done"
         with a.open("execute", {"executionId": name, "command": "sh", "args": ["-c", script]}) as c:
             equal(c.frame()["data"], "ready\n")
             start = time.monotonic()
