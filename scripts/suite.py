@@ -254,6 +254,8 @@ def main():
         everything(tally, arguments.full)
     except KeyboardInterrupt:
         tally.fail("scripts/test", "was interrupted")
+    if not tally.matched:
+        tally.fail("scripts/test --only", "matches no test's line")
     print(tally.summary())
     skipped_in_ci = tally.skipped and os.environ.get("CI") == "true"
     sys.exit(1 if tally.failed or tally.passed == 0 or skipped_in_ci else 0)

@@ -17,9 +17,12 @@ class Tally:
         self.passed = self.failed = self.skipped = 0
         self.deadline = time.monotonic() + seconds
         self.pool, self.waiting = None, {}
+        self.matched = False
 
     def wants(self, name):
-        return self.only is None or bool(self.only.search(name))
+        wanted = self.only is None or bool(self.only.search(name))
+        self.matched = self.matched or wanted
+        return wanted
 
     def now(self, name, told, command, timeout, **options):
         """Runs the command and tells; returns whether all was well."""
